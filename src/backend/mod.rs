@@ -1,0 +1,1 @@
+//! Executes an operation under a recipe.

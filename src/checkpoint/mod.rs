@@ -1,0 +1,1 @@
+//! Finds and reads the few tensors needed out of shards that may be hundreds of GB.

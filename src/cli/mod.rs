@@ -1,0 +1,1 @@
+//! The command line: clap types, one file per command. Knows nothing of numerics.

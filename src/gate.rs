@@ -1,0 +1,1 @@
+//! Thresholds and a baseline, applied to a report.

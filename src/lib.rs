@@ -1,0 +1,19 @@
+//! ulpdrift: how far is this kernel from the truth, on your weights?
+//!
+//! Data flows one way: [`checkpoint`] → case → [`suite`] → [`measure`] → [`report`] → [`gate`].
+//! Numerics ([`format`], [`tensor_core`], [`recipe`], [`backend`], [`measure`]) know nothing of
+//! files or the terminal; [`cli`] knows nothing of numerics.
+
+pub mod activations;
+pub mod backend;
+pub mod checkpoint;
+pub mod cli;
+pub mod format;
+pub mod gate;
+pub mod measure;
+pub mod random;
+pub mod recipe;
+pub mod report;
+pub mod suite;
+pub mod tensor_core;
+pub mod verdict;

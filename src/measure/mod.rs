@@ -1,0 +1,1 @@
+//! Error and bound measures of got against truth.

@@ -1,0 +1,1 @@
+//! Rows and provenance, and the formats they are written in.

@@ -1,0 +1,1 @@
+//! An experiment: which operations, on which cases, compared where.

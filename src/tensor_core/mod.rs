@@ -1,0 +1,1 @@
+//! The bit-exact model of NVIDIA's matrix units.

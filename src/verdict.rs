@@ -1,0 +1,1 @@
+//! One sentence per variant, with the numbers that led to it.
