@@ -1,0 +1,184 @@
+//! The reference vouches for itself: chosen outputs of [`crate::dot`] against [`crate::exact`].
+//!
+//! At least 64 outputs are recomputed: the 32 worst conditioned (smallest `|dot|/(‖x_t‖·‖w_n‖)`,
+//! the cosine of the two rows: cheap for all outputs, and small exactly where terms cancel) and 32
+//! evenly spread over the rest. With 64 outputs or fewer, all of them.
+//!
+//! Non-finite contract: a finite value against a non-finite one, or infinities of different sign,
+//! make the differences NaN, so that no limit accepts them. The same class on both sides is no difference.
+
+use ndarray::{ArrayView2, Axis};
+use rayon::prelude::*;
+
+use crate::exact;
+
+/// Outputs recomputed for their condition, and as many for their position.
+const HALF: usize = 32;
+
+/// How far the fp64 reference is from the exact dot products, where it was checked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Certificate {
+    /// Outputs recomputed exactly.
+    pub checked: usize,
+    /// Largest `|dot − exact|` among them; NaN if any differs in class.
+    pub max_abs_diff: f64,
+    /// `max_abs_diff / max|dot|`, the maximum over all finite outputs; 0 if nothing differs.
+    pub max_rel_to_scale: f64,
+    /// Largest condition number `Σ|x·w|/|Σx·w|` among them; infinite where terms cancel wholly, NaN
+    /// if any is undefined because an input is not finite.
+    pub worst_condition: f64,
+}
+
+/// Recomputes chosen outputs of `dot = x·wᵀ`: x `[T, K]`, w `[N, K]`, dot `[T, N]`.
+///
+/// # Panics
+/// If the shapes do not belong together.
+#[must_use]
+pub fn certify(x: ArrayView2<f32>, w: ArrayView2<f32>, dot: ArrayView2<f64>) -> Certificate {
+    assert_eq!(x.ncols(), w.ncols(), "x and w must have the same K");
+    assert_eq!(
+        dot.dim(),
+        (x.nrows(), w.nrows()),
+        "dot must be [rows of x, rows of w]"
+    );
+    let chosen = choose(x, w, dot);
+    let (x, w) = (x.as_standard_layout(), w.as_standard_layout());
+    let findings: Vec<Finding> = chosen
+        .into_par_iter()
+        .filter_map(|index| {
+            let (token, output) = (index / w.nrows(), index % w.nrows());
+            let (x_row, w_row) = (x.row(token), w.row(output));
+            Some(Finding::of(
+                dot[[token, output]],
+                x_row.as_slice()?,
+                w_row.as_slice()?,
+            ))
+        })
+        .collect();
+    let max_abs_diff = largest(findings.iter().map(|finding| finding.diff));
+    Certificate {
+        checked: findings.len(),
+        max_abs_diff,
+        max_rel_to_scale: if max_abs_diff == 0.0 {
+            0.0
+        } else {
+            max_abs_diff / scale(dot)
+        },
+        worst_condition: largest(findings.iter().map(|finding| finding.condition)),
+    }
+}
+
+/// The condition number `Σ|x·w| / |Σx·w|` of one dot product, the denominator exact.
+///
+/// 1 if no term differs from zero, infinite if terms cancel to exactly zero, NaN if it is undefined.
+///
+/// # Panics
+/// If the slices differ in length.
+#[must_use]
+pub fn condition(x_row: &[f32], w_row: &[f32]) -> f64 {
+    condition_at(x_row, w_row, exact::dot(x_row, w_row))
+}
+
+fn condition_at(x_row: &[f32], w_row: &[f32], exact: f64) -> f64 {
+    let terms: f64 = x_row
+        .iter()
+        .zip(w_row)
+        .map(|(&x, &w)| (f64::from(x) * f64::from(w)).abs())
+        .sum();
+    if terms == 0.0 {
+        1.0
+    } else {
+        terms / exact.abs()
+    }
+}
+
+/// One recomputed output.
+struct Finding {
+    diff: f64,
+    condition: f64,
+}
+
+impl Finding {
+    fn of(got: f64, x_row: &[f32], w_row: &[f32]) -> Self {
+        let exact = exact::dot(x_row, w_row);
+        let same = got == exact || (got.is_nan() && exact.is_nan());
+        let diff = match () {
+            () if same => 0.0,
+            () if got.is_finite() && exact.is_finite() => (got - exact).abs(),
+            () => f64::NAN,
+        };
+        Self {
+            diff,
+            condition: condition_at(x_row, w_row, exact),
+        }
+    }
+}
+
+/// Flat indices of the outputs to recompute, each once.
+fn choose(x: ArrayView2<f32>, w: ArrayView2<f32>, dot: ArrayView2<f64>) -> Vec<usize> {
+    if dot.len() <= 2 * HALF {
+        return (0..dot.len()).collect();
+    }
+    let (x_norms, w_norms) = (norms(x), norms(w));
+    let cosine = |(index, value): (usize, &f64)| {
+        let norm = x_norms[index / w.nrows()] * w_norms[index % w.nrows()];
+        // A zero row makes the sum exactly zero, whatever the order: nothing to check.
+        let cosine = if norm == 0.0 { 1.0 } else { value.abs() / norm };
+        Ranked { cosine, index }
+    };
+    let mut ranked: Vec<Ranked> = dot.iter().enumerate().map(cosine).collect();
+    // NaN sorts last in the total order; ties go to the earlier output, so the choice is reproducible.
+    ranked.select_nth_unstable_by(HALF - 1, |a, b| {
+        a.cosine.total_cmp(&b.cosine).then(a.index.cmp(&b.index))
+    });
+    let mut rest = ranked.split_off(HALF);
+    rest.sort_unstable_by_key(|output| output.index);
+    let spread = (0..HALF).map(|i| rest[i * (rest.len() - 1) / (HALF - 1)].index);
+    ranked
+        .iter()
+        .map(|output| output.index)
+        .chain(spread)
+        .collect()
+}
+
+struct Ranked {
+    cosine: f64,
+    index: usize,
+}
+
+fn norms(rows: ArrayView2<f32>) -> Vec<f64> {
+    let norm = |row: ndarray::ArrayView1<f32>| {
+        row.iter()
+            .map(|&v| f64::from(v) * f64::from(v))
+            .sum::<f64>()
+            .sqrt()
+    };
+    rows.axis_iter(Axis(0)).into_par_iter().map(norm).collect()
+}
+
+/// The largest finite magnitude.
+fn scale(dot: ArrayView2<f64>) -> f64 {
+    dot.iter()
+        .filter(|value| value.is_finite())
+        .fold(0.0, |most, value| {
+            if value.abs() > most {
+                value.abs()
+            } else {
+                most
+            }
+        })
+}
+
+/// The largest of values that are not negative, NaN if any is NaN, 0 if there is none.
+fn largest(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |most: f64, value| {
+        if most.is_nan() || value <= most {
+            most
+        } else {
+            value
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+//! The oracles: `xsum`, an exactly rounded summation by other people, and 128-bit integers.
+
+use proptest::prelude::*;
+use xsum::{Xsum, XsumSmall};
+
+use super::dot;
+
+/// Products are exact in f64, so an exactly rounded sum of them is an exactly rounded dot product.
+fn oracle(x: &[f32], w: &[f32]) -> f64 {
+    let mut sum = XsumSmall::new();
+    for (&x, &w) in x.iter().zip(w) {
+        sum.add(f64::from(x) * f64::from(w));
+    }
+    sum.sum()
+}
+
+/// Any finite f32, subnormals and the largest included.
+fn finite() -> impl Strategy<Value = f32> {
+    any::<u32>()
+        .prop_map(|bits| f32::from_bits(bits))
+        .prop_filter("finite", |value| value.is_finite())
+}
+
+proptest! {
+    #[test]
+    fn any_finite_terms_round_once(terms in prop::collection::vec((finite(), finite()), 0..200)) {
+        let (x, w): (Vec<f32>, Vec<f32>) = terms.into_iter().unzip();
+        prop_assert_eq!(dot(&x, &w), oracle(&x, &w));
+    }
+
+    #[test]
+    fn cancelling_terms_round_once(
+        terms in prop::collection::vec((finite(), finite()), 1..60),
+        rest in (-1.0f32..1.0, -1e-30f32..1e-30),
+    ) {
+        let (mut x, mut w): (Vec<f32>, Vec<f32>) = terms.into_iter().unzip();
+        let opposite: Vec<f32> = x.iter().rev().map(|value| -value).collect();
+        w.extend(w.clone().into_iter().rev());
+        x.extend(opposite);
+        x.push(rest.0);
+        w.push(rest.1);
+        prop_assert_eq!(dot(&x, &w), f64::from(rest.0) * f64::from(rest.1));
+    }
+
+    #[test]
+    fn integers_agree_with_integers(terms in prop::collection::vec((-0xff_ffff_i32..=0xff_ffff, -0xff_ffff_i32..=0xff_ffff), 0..300)) {
+        let exact: i128 = terms.iter().map(|&(x, w)| i128::from(x) * i128::from(w)).sum();
+        let (x, w): (Vec<f32>, Vec<f32>) = terms.into_iter().map(|(x, w)| (x as f32, w as f32)).unzip();
+        prop_assert_eq!(dot(&x, &w), exact as f64);
+    }
+}
+
+#[test]
+fn ties_go_to_even() {
+    let two_pow = |n: i32| libm::scalbnf(1.0, n);
+    // 2^53 + 1 lies halfway and goes down to even; 2^53 + 3 goes up; a trace of more breaks the tie.
+    assert_eq!(
+        dot(&[two_pow(53), 1.0], &[1.0, 1.0]),
+        9_007_199_254_740_992.0
+    );
+    assert_eq!(
+        dot(&[two_pow(53), 3.0], &[1.0, 1.0]),
+        9_007_199_254_740_996.0
+    );
+    assert_eq!(
+        dot(
+            &[two_pow(53), 1.0, two_pow(-149)],
+            &[1.0, 1.0, two_pow(-149)]
+        ),
+        9_007_199_254_740_994.0
+    );
+    assert_eq!(
+        dot(
+            &[two_pow(53), 1.0, two_pow(-149)],
+            &[1.0, 1.0, -two_pow(-149)]
+        ),
+        9_007_199_254_740_992.0
+    );
+}
+
+#[test]
+fn the_ends_of_the_range() {
+    let (least, most) = (f32::from_bits(1), f32::MAX);
+    assert_eq!(dot(&[least], &[-least]), -libm::scalbn(1.0, -298));
+    assert_eq!(
+        dot(&[most; 1000], &[-most; 1000]),
+        -1000.0 * f64::from(most) * f64::from(most)
+    );
+    assert_eq!(
+        dot(&[most, most, least], &[most, -most, least]),
+        libm::scalbn(1.0, -298)
+    );
+    assert_eq!(dot(&[1e8, 1.0, -1e8], &[1e8, 1.0, 1e8]), 1.0);
+}
+
+#[test]
+fn nothing_is_positive_zero() {
+    for (x, w) in [
+        (vec![], vec![]),
+        (vec![-0.0], vec![1.0]),
+        (vec![3.0, -3.0], vec![2.0, 2.0]),
+    ] {
+        assert_eq!(dot(&x, &w).to_bits(), 0);
+    }
+}
+
+#[test]
+fn what_is_not_finite_keeps_its_class() {
+    let inf = f32::INFINITY;
+    assert_eq!(dot(&[inf, 1.0], &[-2.0, 5.0]), f64::NEG_INFINITY);
+    assert!(dot(&[inf, inf], &[1.0, -1.0]).is_nan());
+    assert!(dot(&[inf], &[0.0]).is_nan());
+    assert!(dot(&[f32::NAN, 1.0], &[0.0, 1.0]).is_nan());
+}
