@@ -43,7 +43,7 @@ fn projection(criterion: &mut Criterion) {
                 BenchmarkId::new(level.to_string(), format!("{threads} threads")),
                 |bencher| {
                     pool.install(|| {
-                        bencher.iter(|| dot(level, black_box(x.view()), black_box(w.view())))
+                        bencher.iter(|| dot(level, black_box(x.view()), black_box(w.view())));
                     });
                 },
             );
@@ -67,10 +67,10 @@ fn around(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("around");
     group.sample_size(20);
     group.bench_function("rms_factor", |bencher| {
-        bencher.iter(|| rms_factor(black_box(x.view()), 1e-6))
+        bencher.iter(|| rms_factor(black_box(x.view()), 1e-6));
     });
     group.bench_function("split_sinkhorn", |bencher| {
-        bencher.iter(|| split_sinkhorn(black_box(mixed.view()), &params))
+        bencher.iter(|| split_sinkhorn(black_box(mixed.view()), &params));
     });
     group.bench_function("certify", |bencher| {
         bencher.iter(|| {

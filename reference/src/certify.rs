@@ -7,10 +7,10 @@
 //! Non-finite contract: a finite value against a non-finite one, or infinities of different sign,
 //! make the differences NaN, so that no limit accepts them. The same class on both sides is no difference.
 
-use ndarray::{ArrayView2, Axis};
+use ndarray::{ArrayView1, ArrayView2, Axis};
 use rayon::prelude::*;
 
-use crate::exact;
+use crate::{exact, squares::sum_of_squares};
 
 /// Outputs recomputed for their condition, and as many for their position.
 const HALF: usize = 32;
@@ -120,14 +120,15 @@ fn choose(x: ArrayView2<f32>, w: ArrayView2<f32>, dot: ArrayView2<f64>) -> Vec<u
         return (0..dot.len()).collect();
     }
     let (x_norms, w_norms) = (norms(x), norms(w));
-    let cosine = |(index, value): (usize, &f64)| {
+    let rank = |(index, &value): (usize, &f64)| {
         let norm = x_norms[index / w.nrows()] * w_norms[index % w.nrows()];
-        // A zero row makes the sum exactly zero, whatever the order: nothing to check.
-        let cosine = if norm == 0.0 { 1.0 } else { value.abs() / norm };
-        Ranked { cosine, index }
+        Ranked {
+            cosine: cosine(value, norm),
+            index,
+        }
     };
-    let mut ranked: Vec<Ranked> = dot.iter().enumerate().map(cosine).collect();
-    // NaN sorts last in the total order; ties go to the earlier output, so the choice is reproducible.
+    let mut ranked: Vec<Ranked> = dot.iter().enumerate().map(rank).collect();
+    // Ties go to the earlier output, so the choice is reproducible.
     ranked.select_nth_unstable_by(HALF - 1, |a, b| {
         a.cosine.total_cmp(&b.cosine).then(a.index.cmp(&b.index))
     });
@@ -146,13 +147,27 @@ struct Ranked {
     index: usize,
 }
 
-fn norms(rows: ArrayView2<f32>) -> Vec<f64> {
-    let norm = |row: ndarray::ArrayView1<f32>| {
-        row.iter()
-            .map(|&v| f64::from(v) * f64::from(v))
-            .sum::<f64>()
-            .sqrt()
+/// The magnitude of the cosine between two rows, from their dot product and the product of their norms.
+///
+/// What cannot be right, whatever the rounding, comes first as −1: not finite from finite rows, or not
+/// zero from a zero row. A zero row's zero has nothing to check and comes last but for NaN, which
+/// stands for rows that are not finite themselves.
+fn cosine(dot: f64, norm: f64) -> f64 {
+    let impossible = if norm == 0.0 {
+        dot != 0.0
+    } else {
+        norm.is_finite() && !dot.is_finite()
     };
+    match () {
+        () if impossible => -1.0,
+        () if norm == 0.0 => f64::INFINITY,
+        () => dot.abs() / norm,
+    }
+}
+
+fn norms(rows: ArrayView2<f32>) -> Vec<f64> {
+    let rows = rows.as_standard_layout();
+    let norm = |row: ArrayView1<f32>| row.as_slice().map_or(f64::NAN, sum_of_squares).sqrt();
     rows.axis_iter(Axis(0)).into_par_iter().map(norm).collect()
 }
 

@@ -21,3 +21,4 @@ pub mod exact;
 mod kernel;
 pub mod mix;
 pub mod simd;
+mod squares;

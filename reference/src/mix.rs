@@ -22,10 +22,7 @@
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip};
 
-/// Lanes of the sum of squares, wide enough that any vector width keeps its pipelines full.
-const LANES: usize = 16;
-/// Terms of one block of the sum of squares: eight per lane.
-const BLOCK: usize = 128;
+use crate::squares::sum_of_squares;
 
 /// Constants of the split: those of the model's configuration and those of one site.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,8 +60,8 @@ pub struct Split {
 
 /// `1/sqrt(mean(x²) + norm_eps)` of each row: x `[T, K]`, result `[T]`.
 ///
-/// Squares of f32 values are exact and cannot overflow in f64. They are added in blocks of 128, each
-/// in 16 lanes (k mod 16) that are then folded in halves; blocks ascending. K = 0 gives NaN, the mean of nothing.
+/// Squares of f32 values are exact and cannot overflow in f64; they are added in blocks of 128, each in
+/// 16 lanes folded in halves. K = 0 gives NaN, the mean of nothing.
 #[must_use]
 pub fn rms_factor(x: ArrayView2<f32>, norm_eps: f64) -> Array1<f64> {
     let x = x.as_standard_layout();
@@ -72,29 +69,10 @@ pub fn rms_factor(x: ArrayView2<f32>, norm_eps: f64) -> Array1<f64> {
     Zip::from(&mut factors)
         .and(x.rows())
         .par_for_each(|factor, row| {
-            let mean = row.as_slice().map_or(f64::NAN, square_sum) / row.len() as f64;
+            let mean = row.as_slice().map_or(f64::NAN, sum_of_squares) / row.len() as f64;
             *factor = 1.0 / (mean + norm_eps).sqrt();
         });
     factors
-}
-
-fn square_sum(row: &[f32]) -> f64 {
-    row.chunks(BLOCK).fold(0.0, |total, block| {
-        let mut lanes = [0.0; LANES];
-        for terms in block.chunks(LANES) {
-            for (lane, &term) in lanes.iter_mut().zip(terms) {
-                *lane += f64::from(term) * f64::from(term);
-            }
-        }
-        let mut width = LANES / 2;
-        while width > 0 {
-            for lane in 0..width {
-                lanes[lane] += lanes[lane + width];
-            }
-            width /= 2;
-        }
-        total + lanes[0]
-    })
 }
 
 /// The mixes: each row of `dot` `[T, N]` times its rms factor `[T]`.

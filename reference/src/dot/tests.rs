@@ -1,4 +1,4 @@
-//! The oracles: integers, the exactly rounded dot product (itself checked against `xsum`), and IEEE's rules.
+//! The oracles: integers, the exactly rounded dot product (itself checked against unlimited integers), and IEEE's rules.
 
 use ndarray::{Array2, array, s};
 use proptest::prelude::*;

@@ -1,23 +1,22 @@
-//! The oracles: `xsum`, an exactly rounded summation by other people, and 128-bit integers.
+//! The oracle: integers without limit, by other people.
 
+use dashu_int::IBig;
 use proptest::prelude::*;
-use xsum::{Xsum, XsumSmall};
 
 use super::dot;
 
-/// Products are exact in f64, so an exactly rounded sum of them is an exactly rounded dot product.
+/// Every f32 is a whole multiple of 2⁻¹⁴⁹, so a dot product is a whole multiple of 2⁻²⁹⁸.
 fn oracle(x: &[f32], w: &[f32]) -> f64 {
-    let mut sum = XsumSmall::new();
-    for (&x, &w) in x.iter().zip(w) {
-        sum.add(f64::from(x) * f64::from(w));
-    }
-    sum.sum()
+    let whole =
+        |value: f32| IBig::try_from(libm::scalbn(f64::from(value), 149)).expect("a whole number");
+    let sum: IBig = x.iter().zip(w).map(|(&x, &w)| whole(x) * whole(w)).sum();
+    libm::scalbn(sum.to_f64().value(), -298)
 }
 
 /// Any finite f32, subnormals and the largest included.
 fn finite() -> impl Strategy<Value = f32> {
     any::<u32>()
-        .prop_map(|bits| f32::from_bits(bits))
+        .prop_map(f32::from_bits)
         .prop_filter("finite", |value| value.is_finite())
 }
 

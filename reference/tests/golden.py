@@ -1,0 +1,122 @@
+"""Golden values of the hyper-connection mixing, from the published formulas in 50 decimal digits.
+
+    python3 -m venv .venv && .venv/bin/pip install numpy==2.3.5 mpmath==1.3.0
+    .venv/bin/python reference/tests/golden.py
+
+writes reference/tests/data/golden.safetensors. Inputs are f32 and f64 as stored; constants are the
+f64 nearest to their decimal value; results are rounded to f64 once, at the end.
+"""
+
+from pathlib import Path
+
+import mpmath as mp
+import numpy as np
+
+import safetensors_file
+
+mp.mp.dps = 50
+
+
+def sigmoid(z):
+    return 1 / (1 + mp.exp(-z))
+
+
+def sinkhorn(logits, iters, eps):
+    size = range(len(logits))
+    tops = [max(row) for row in logits]
+    c = [[mp.exp(logits[j][k] - tops[j]) for k in size] for j in size]
+    sums = [mp.fsum(row) for row in c]
+    c = [[c[j][k] / sums[j] + eps for k in size] for j in size]
+
+    def columns(c):
+        sums = [mp.fsum(c[j][k] for j in size) for k in size]
+        return [[c[j][k] / (sums[k] + eps) for k in size] for j in size]
+
+    def rows(c):
+        sums = [mp.fsum(c[j]) for j in size]
+        return [[c[j][k] / (sums[j] + eps) for k in size] for j in size]
+
+    c = columns(c)
+    for _ in range(iters - 1):
+        c = columns(rows(c))
+    return c
+
+
+def split(mixes, scale, base, hc, iters, eps):
+    """One token's pre, post and flattened comb."""
+    m, b, s = ([mp.mpf(float(v)) for v in values] for values in (mixes, base, scale))
+    pre = [sigmoid(m[j] * s[0] + b[j]) + eps for j in range(hc)]
+    post = [2 * sigmoid(m[hc + j] * s[1] + b[hc + j]) for j in range(hc)]
+    place = lambda j, k: 2 * hc + hc * j + k
+    logits = [[m[place(j, k)] * s[2] + b[place(j, k)] for k in range(hc)] for j in range(hc)]
+    comb = sinkhorn(logits, iters, eps)
+    return pre, post, [value for row in comb for value in row]
+
+
+def f64(values):
+    return np.array([[float(v) for v in row] for row in values], dtype=np.float64)
+
+
+def split_case(out, name, rng, mixes, hc, iters, eps, scale=(1.0, 1.0, 1.0), base=None):
+    base = rng.normal(size=(2 + hc) * hc) if base is None else base
+    results = [split(row, scale, base, hc, iters, mp.mpf(eps)) for row in mixes]
+    out[f"{name}.mixes"] = ("F64", mixes)
+    out[f"{name}.scale"] = ("F64", np.array(scale))
+    out[f"{name}.base"] = ("F64", np.asarray(base, dtype=np.float64))
+    out[f"{name}.constants"] = ("F64", np.array([hc, iters, eps]))
+    for index, part in enumerate(("pre", "post", "comb")):
+        out[f"{name}.{part}"] = ("F64", f64(result[index] for result in results))
+
+
+def hostile_mixes():
+    """Logits at the edges of exp, in f32 and f64, the equal, the asymmetric and the lopsided."""
+    ramp = np.arange(24.0) - 8.0
+    rows = [np.zeros(24), ramp, -ramp, np.full(24, 30000.0)]
+    for edge in (86.0, 88.7, 100.0, 1e4):
+        signs = np.where(np.arange(24) % 3 == 0, 1.0, -1.0)
+        rows += [np.full(24, edge), np.full(24, -edge), edge * signs]
+    lopsided = np.zeros(24)
+    lopsided[12:16] = -60.0
+    return np.array(rows + [lopsided])
+
+
+def projection_case(out, rng):
+    """Five rows of ragged K: ordinary, zero, huge, tiny, constant."""
+    hc, width = 4, 37
+    x = rng.normal(size=(5, hc * width)).astype(np.float32)
+    x[1] = 0
+    x[2] *= np.float32(1e18)
+    x[3] *= np.float32(1e-23)
+    x[4] = np.float32(1.003)
+    fn = (0.039 * rng.normal(size=((2 + hc) * hc, hc * width))).astype(np.float32)
+    pre = rng.uniform(1e-6, 1, size=(5, hc))
+    exact_x = [[mp.mpf(float(v)) for v in row] for row in x]
+    exact_fn = [[mp.mpf(float(v)) for v in row] for row in fn]
+    eps = mp.mpf(1e-6)
+    r = [1 / mp.sqrt(mp.fsum(v * v for v in row) / len(row) + eps) for row in exact_x]
+    dots = [[mp.fdot(row, weights) for weights in exact_fn] for row in exact_x]
+    mixes = [[value * factor for value in row] for row, factor in zip(dots, r)]
+    y = [
+        [mp.fsum(mp.mpf(float(p[j])) * row[j * width + c] for j in range(hc)) for c in range(width)]
+        for row, p in zip(exact_x, pre)
+    ]
+    for name, kind, values in [("x", "F32", x), ("fn", "F32", fn), ("pre", "F64", pre)]:
+        out[f"projection.{name}"] = (kind, values)
+    for name, values in [("r", [r]), ("dot", dots), ("mixes", mixes), ("y", y)]:
+        out[f"projection.{name}"] = ("F64", f64(values))
+
+
+def main():
+    rng = np.random.default_rng(20)
+    out = {}
+    projection_case(out, rng)
+    split_case(out, "flash", rng, 5 * rng.normal(size=(24, 24)), 4, 20, 1e-6, (0.9, 1.1, 0.8))
+    split_case(out, "hostile", rng, hostile_mixes(), 4, 20, 1e-6, base=np.zeros(24))
+    split_case(out, "three-streams", rng, 4 * rng.normal(size=(6, 15)), 3, 7, 1e-5)
+    split_case(out, "one-iteration", rng, 4 * rng.normal(size=(6, 24)), 4, 1, 1e-3)
+    path = Path(__file__).parent / "data" / "golden.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    safetensors_file.write(path, out, {"by": "reference/tests/golden.py", "digits": "50"})
+
+
+main()
