@@ -4,9 +4,12 @@
     .venv/bin/python reference/tests/golden.py
 
 writes reference/tests/data/golden.safetensors. Inputs are f32 and f64 as stored; constants are the
-f64 nearest to their decimal value; results are rounded to f64 once, at the end.
+f64 nearest to their decimal value; results are rounded to f64 once, at the end. Tensors named
+`*_ordered` are the exception: they follow the documented order of operations in plain double
+arithmetic, and must be met bit for bit.
 """
 
+import math
 from pathlib import Path
 
 import mpmath as mp
@@ -80,6 +83,46 @@ def hostile_mixes():
     return np.array(rows + [lopsided])
 
 
+def chain(terms):
+    """The documented order of a dot product: chains of 128 terms from zero, then their sums ascending."""
+    total = 0.0
+    for start in range(0, len(terms), 128):
+        part = 0.0
+        for term in terms[start : start + 128]:
+            part += term
+        total += part
+    return total
+
+
+def square_sum(row):
+    """The documented order of a sum of squares: blocks of 128 in 16 lanes, folded in halves."""
+    total = 0.0
+    for start in range(0, len(row), 128):
+        lanes = [0.0] * 16
+        for index, value in enumerate(row[start : start + 128]):
+            lanes[index % 16] += value * value
+        while len(lanes) > 1:
+            half = len(lanes) // 2
+            lanes = [low + high for low, high in zip(lanes[:half], lanes[half:])]
+        total += lanes[0]
+    return total
+
+
+def ordered(out, x, fn, pre, width):
+    """Every stage around the projection in Python floats, which are IEEE doubles."""
+    rows, weights = ([[float(v) for v in row] for row in values] for values in (x, fn))
+    dots = [[chain([a * b for a, b in zip(row, weight)]) for weight in weights] for row in rows]
+    r = [1.0 / math.sqrt(square_sum(row) / len(row) + 1e-6) for row in rows]
+    mixes = [[value * factor for value in row] for row, factor in zip(dots, r)]
+    y = [[0.0] * width for _ in rows]
+    for token, row in enumerate(rows):
+        for j, gate in enumerate(pre[token]):
+            for c in range(width):
+                y[token][c] += float(gate) * row[j * width + c]
+    for name, values in [("r", [r]), ("dot", dots), ("mixes", mixes), ("y", y)]:
+        out[f"projection.{name}_ordered"] = ("F64", f64(values))
+
+
 def projection_case(out, rng):
     """Five rows of ragged K: ordinary, zero, huge, tiny, constant."""
     hc, width = 4, 37
@@ -104,6 +147,7 @@ def projection_case(out, rng):
         out[f"projection.{name}"] = (kind, values)
     for name, values in [("r", [r]), ("dot", dots), ("mixes", mixes), ("y", y)]:
         out[f"projection.{name}"] = ("F64", f64(values))
+    ordered(out, x, fn, pre, width)
 
 
 def main():

@@ -166,6 +166,36 @@ fn huge_values_stay_finite_and_special_ones_propagate() {
 }
 
 #[test]
+fn a_negated_row_gives_the_negated_result() {
+    let (mut x, w) = (filled(2, 1000, 7), filled(24, 1000, 8));
+    let negated = x.row(0).mapv(|value| -value);
+    x.row_mut(1).assign(&negated);
+    let got = dot(Level::detect(), x.view(), w.view());
+    assert_eq!(got.row(1), got.row(0).mapv(|value| -value));
+}
+
+#[test]
+fn the_ends_of_the_weights_range_are_exact() {
+    let least = f32::from_bits(1);
+    let half_ulps = [1.0 + libm::scalbnf(1.0, -11), 1.0 + libm::scalbnf(3.0, -11)];
+    let w = array![
+        [f32::MAX, 0.0],
+        [least, 0.0],
+        half_ulps,
+        [f32::from_bits(0x7fff_ffff), 0.0]
+    ];
+    for level in levels() {
+        let got = dot(level, array![[1.0, 1.0], [least, 0.0]].view(), w.view());
+        assert_eq!(
+            got.row(0).to_vec()[..3],
+            [f64::from(f32::MAX), f64::from(least), 2.001_953_125]
+        );
+        assert_eq!(got[[1, 1]], libm::scalbn(1.0, -298));
+        assert!(got[[0, 3]].is_nan() && got[[1, 3]].is_nan());
+    }
+}
+
+#[test]
 #[should_panic(expected = "the same K")]
 fn operands_of_different_depth_are_refused() {
     let _ = dot(
