@@ -66,6 +66,14 @@ pub enum MeasureError {
         /// The token count asked for.
         tokens: usize,
     },
+    /// There is not one factor per token.
+    #[error("{found} factors were given for {tokens} tokens; every token needs one")]
+    Factors {
+        /// How many factors there are.
+        found: usize,
+        /// How many tokens there are.
+        tokens: usize,
+    },
     /// A combination matrix is not square.
     #[error("{name} has {width} entries per token where {hc} streams need {hc} x {hc}, at least 1")]
     CombShape {

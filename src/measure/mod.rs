@@ -13,6 +13,7 @@
 //! has the same bits on every machine, at every vector width and any thread count.
 
 pub mod against;
+pub mod bound;
 mod class;
 pub mod deviation;
 pub mod error;
