@@ -1,1 +1,30 @@
-//! Error and bound measures of got against truth.
+//! Error and bound measures of got against truth: pure numerics, no files and no terminal.
+//!
+//! * [`error`]: every error measure of one stage's output against the fp64 reference.
+//! * [`against`]: the distance of one variant to another, where truth plays no part.
+//! * [`deviation`]: how far a Sinkhorn matrix is from doubly stochastic.
+//! * [`bound`]: the a priori bound of a unit's own arithmetic, and the drift expected of it.
+//! * [`value`]: a measured number that survives JSON even when it is not finite.
+//!
+//! What may live here: functions from slices and arrays to numbers. What may not: anything that
+//! knows of checkpoints, recipes, records or limits.
+//!
+//! Every sum runs over [`LANES`] interleaved partial sums joined by one fixed tree, so a measure
+//! has the same bits on every machine, at every vector width and any thread count.
+
+pub mod against;
+pub mod bound;
+mod class;
+pub mod deviation;
+pub mod error;
+mod fold;
+pub mod norm;
+mod reduced;
+mod rows;
+pub mod sample;
+mod select;
+pub mod ulp;
+pub mod value;
+
+/// How many interleaved partial sums a reduction keeps. Part of the results' bits.
+pub const LANES: usize = 8;

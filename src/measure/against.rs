@@ -1,0 +1,71 @@
+//! The distance of a variant to another variant: truth says how good a kernel is, this says
+//! whether the swap mattered.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{error::MeasureError, norm, sample::Sample, value::Value};
+
+/// How far a variant's output is from another's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AgainstMeasures {
+    /// `‖g − o‖₂ / ‖o‖₂` with `o` the other variant's output.
+    pub against_rel_l2: Value,
+    /// The cosine gap of the two outputs.
+    pub against_cosine_gap: Value,
+    /// Share of elements whose bits differ, in [0, 1]; a NaN is the same as any other NaN, +0 and
+    /// −0 are not the same.
+    pub changed: Value,
+}
+
+/// Measures `got` against the output of another variant.
+///
+/// # Errors
+///
+/// When the lengths differ or there is nothing to compare.
+pub fn against<G: Sample>(got: &[G], other: &[G]) -> Result<AgainstMeasures, MeasureError> {
+    MeasureError::check_length("the other variant's output", other.len(), got.len())?;
+    let changed = got
+        .iter()
+        .zip(other)
+        .filter(|(g, o)| !g.same_bits(**o))
+        .count();
+    Ok(AgainstMeasures {
+        against_rel_l2: norm::rel_l2(got, other).into(),
+        against_cosine_gap: norm::cosine_gap(got, other).into(),
+        changed: (changed as f64 / got.len() as f64).into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_is_about_bits() {
+        let measures = against(&[0.0_f32, 1.0, f32::NAN, 2.0], &[-0.0, 1.0, -f32::NAN, 2.5])
+            .expect("same length");
+        assert_eq!(measures.changed.0, 0.5);
+        assert!(measures.against_rel_l2.0.is_nan());
+    }
+
+    #[test]
+    fn identical_outputs_do_not_differ() {
+        let output = [0.3_f32, -7.0, 1e-20];
+        let measures = against(&output, &output).expect("same length");
+        assert_eq!(
+            measures,
+            AgainstMeasures {
+                against_rel_l2: Value(0.0),
+                against_cosine_gap: Value(0.0),
+                changed: Value(0.0)
+            }
+        );
+    }
+
+    #[test]
+    fn lengths_must_agree() {
+        assert!(against(&[1.0_f32], &[1.0, 2.0]).is_err());
+        assert!(against::<f32>(&[], &[]).is_err());
+    }
+}

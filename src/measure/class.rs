@@ -1,0 +1,196 @@
+//! The non-finite contract: what NaN and infinities do to a measure.
+//!
+//! | got, reference | counted as | effect |
+//! |---|---|---|
+//! | both finite | compared | enters every sum |
+//! | the same infinity | `inf_got`, `inf_ref` | left out of the sums: it is right, and has no distance |
+//! | both NaN | `nan_got`, `nan_ref` | NaN: without a truth there is no error to vouch for |
+//! | one NaN | the same, and `class_mismatch` | NaN |
+//! | an infinity and a finite number, or opposite infinities | `class_mismatch` | +Inf |
+//!
+//! NaN outranks +Inf. Either one replaces every measure of the stage, so that no limit of the form
+//! `!(measure <= limit)` can pass because the rest of the tensor was good.
+
+use super::{
+    LANES,
+    fold::nan_max,
+    sample::Sample,
+    ulp::{floor_log2, power_of_two},
+};
+
+/// How one element's classes relate.
+enum Pairing {
+    Compared,
+    MatchedInfinity,
+    /// A mismatch between an infinity and anything else that is a number.
+    Infinite,
+    /// A NaN on either side.
+    NotANumber {
+        mismatch: bool,
+    },
+}
+
+fn pairing(got: f64, reference: f64) -> Pairing {
+    if got.is_nan() || reference.is_nan() {
+        Pairing::NotANumber {
+            mismatch: got.is_nan() != reference.is_nan(),
+        }
+    } else if got.is_finite() && reference.is_finite() {
+        Pairing::Compared
+    } else if got == reference {
+        Pairing::MatchedInfinity
+    } else {
+        Pairing::Infinite
+    }
+}
+
+/// Whether an element enters the sums.
+#[inline(always)]
+pub(super) fn is_compared(got: f64, reference: f64) -> bool {
+    got.is_finite() && reference.is_finite()
+}
+
+/// The classes found in a pair of tensors.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Screen {
+    pub(super) nan_got: u64,
+    pub(super) nan_ref: u64,
+    pub(super) inf_got: u64,
+    pub(super) inf_ref: u64,
+    pub(super) class_mismatch: u64,
+    /// What replaces every measure, and the first element that is the reason.
+    pub(super) poison: Option<Poison>,
+    /// The largest finite magnitude on either side.
+    largest: f64,
+}
+
+/// The value that a non-finite element leaves of a measure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Poison {
+    pub(super) value: f64,
+    pub(super) index: usize,
+}
+
+impl Screen {
+    pub(super) fn of<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Self {
+        match largest_if_finite(got, reference) {
+            Some(largest) => Self {
+                largest,
+                ..Self::default()
+            },
+            None => Self::element_by_element(got, reference),
+        }
+    }
+
+    /// Whether every element on both sides is finite.
+    pub(super) fn all_finite(&self) -> bool {
+        self.nan_got + self.nan_ref + self.inf_got + self.inf_ref == 0
+    }
+
+    fn element_by_element<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Self {
+        let mut screen = Self::default();
+        for (index, (g, r)) in got.iter().zip(reference).enumerate() {
+            screen.add(index, g.widen(), r.widen());
+        }
+        screen
+    }
+
+    fn add(&mut self, index: usize, g: f64, r: f64) {
+        self.nan_got += u64::from(g.is_nan());
+        self.nan_ref += u64::from(r.is_nan());
+        self.inf_got += u64::from(g.is_infinite());
+        self.inf_ref += u64::from(r.is_infinite());
+        let (value, mismatch) = match pairing(g, r) {
+            Pairing::Compared => {
+                self.largest = nan_max(self.largest, nan_max(g.abs(), r.abs()));
+                return;
+            }
+            Pairing::MatchedInfinity => return,
+            Pairing::Infinite => (f64::INFINITY, true),
+            Pairing::NotANumber { mismatch } => (f64::NAN, mismatch),
+        };
+        self.class_mismatch += u64::from(mismatch);
+        let outranked = self
+            .poison
+            .is_none_or(|poison| value.is_nan() && !poison.value.is_nan());
+        if outranked {
+            self.poison = Some(Poison { value, index });
+        }
+    }
+
+    /// A power of two that keeps sums of squares inside f64's range.
+    ///
+    /// It is 1 unless the largest magnitude is beyond 2^±400, which nothing made of f32 numbers
+    /// and their products is.
+    pub(super) fn scale(&self) -> f64 {
+        let exponent = floor_log2(self.largest);
+        if self.largest == 0.0 || (-400..=400).contains(&exponent) {
+            1.0
+        } else {
+            power_of_two((-exponent).clamp(-1022, 1022))
+        }
+    }
+}
+
+/// The largest magnitude, or `None` if anything is not finite: the common case, without branches.
+fn largest_if_finite<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Option<f64> {
+    let mut largest = [0.0_f64; LANES];
+    let mut finite = [true; LANES];
+    let mut take = |lane: usize, x: f64| {
+        let size = x.abs();
+        // The sizes are folded without NaN; `finite` is what remembers it.
+        largest[lane] = if size > largest[lane] {
+            size
+        } else {
+            largest[lane]
+        };
+        finite[lane] &= size < f64::INFINITY;
+    };
+    let whole = got.len() - got.len() % LANES;
+    for (g, r) in got[..whole]
+        .chunks_exact(LANES)
+        .zip(reference[..whole].chunks_exact(LANES))
+    {
+        for lane in 0..LANES {
+            take(lane, g[lane].widen());
+            take(lane, r[lane].widen());
+        }
+    }
+    for (g, r) in got[whole..].iter().zip(&reference[whole..]) {
+        take(0, g.widen());
+        take(0, r.widen());
+    }
+    finite
+        .iter()
+        .all(|&lane| lane)
+        .then(|| largest.into_iter().fold(0.0, nan_max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scale_is_one_for_anything_born_in_f32() {
+        for x in [0.0, 1.0, f32::MAX, f32::from_bits(1)] {
+            assert_eq!(Screen::of(&[x], &[f64::from(x)]).scale(), 1.0, "{x}");
+        }
+        let product = f64::from(f32::from_bits(1)) * f64::from(f32::from_bits(1));
+        assert_eq!(Screen::of(&[product], &[0.0]).scale(), 1.0);
+        assert_eq!(
+            Screen::of(&[2.0_f64.powi(600)], &[0.0]).scale(),
+            2.0_f64.powi(-600)
+        );
+    }
+
+    #[test]
+    fn nan_outranks_infinity_wherever_it_is() {
+        for got in [[f64::NAN, f64::INFINITY], [f64::INFINITY, f64::NAN]] {
+            let screen = Screen::of(&got, &[1.0, 1.0]);
+            let poison = screen.poison.expect("a mismatch poisons");
+            assert!(poison.value.is_nan());
+            assert!(got[poison.index].is_nan());
+            assert_eq!(screen.class_mismatch, 2);
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! Every error measure of one stage, in one call.
+//!
+//! `g` is got, `r` the fp64 reference, `d = g − r`, all over the flattened tensor of
+//! `tokens × width` elements; `n` is the number of elements compared.
+//!
+//! | field | definition |
+//! |---|---|
+//! | `rel_l2` | `‖d‖ / ‖r‖`; 0 if both are zero vectors, +Inf if only `r` is |
+//! | `cosine` | `⟨g,r⟩ / (‖g‖‖r‖)` in [−1, 1]; both zero: 1, one zero: 0 |
+//! | `cosine_gap` | `½‖g/‖g‖ − r/‖r‖‖²`, never `1 − cosine`; both zero: 0, one zero: 1 |
+//! | `max_abs`, `max_rel` | the largest `\|d\|`, and `\|d\|/\|r\|` over `r ≠ 0`; `zero_ref` counts `r = 0 ≠ g` |
+//! | `max_scaled` | `max_abs / rms(r)`, `rms(r) = ‖r‖/√n`; 0 if both are zero vectors |
+//! | `ulp_max`, `ulp_mean` | `\|d\|` in ulps of the stage's output format at `r` |
+//! | `slope` | `⟨d,r⟩ / ⟨r,r⟩`; absent if `r` is a zero vector |
+//! | `one_sided`, `one_sided_z` | share of `\|g\| < \|r\|` among the `m` elements with `\|g\| ≠ \|r\|`; `(2·count − m)/√m`; absent if `m = 0` |
+//! | `calc_diff` | `‖d‖² / (‖g‖² + ‖r‖²)`; 0 if both are zero vectors |
+//! | `sqnr_db` | `20·log₁₀(‖r‖/‖d‖)`; +Inf if `d` is zero |
+//! | `rel_p*`, `scaled_p*` | quantiles (`NumPy`'s `linear`) of `\|d\|/\|r\|` over `r ≠ 0` and of `\|d\|/rms(r)` |
+//! | `token_rel_l2_*` | quantiles and maximum over tokens of each token's own `rel_l2` |
+//! | `operand_rel_l2` | `‖e − r‖/‖r‖` with `e` the recipe-exact value: what the number formats cost |
+//! | `arith_rel_l2` | `‖g − e‖/‖e‖`: what the unit and the order of operations cost |
+//!
+//! Non-finite elements: the same infinity on both sides is counted and left out; a NaN anywhere
+//! replaces every measure by NaN, any other mismatch in class replaces the distances by +Inf,
+//! `sqnr_db` by −Inf and the rest by NaN. So a limit written `!(m <= max)` or `!(m >= min)` fails
+//! on every measure. `operand_rel_l2` and `arith_rel_l2` follow the classes of their own two sides.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    class::{Poison, Screen},
+    fold::nan_max,
+    norm::{self, Pairs, relative_norm},
+    reduced::{Kept, Reduced},
+    rows::{Parameters, Peak, add_row},
+    sample::Sample,
+    select::{Selection, percentiles},
+    ulp::{OutputFormat, UlpRule},
+    value::Value,
+};
+
+/// Why two tensors cannot be measured.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MeasureError {
+    /// There is no element.
+    #[error("there is nothing to measure: got is empty; at least one element is needed")]
+    Empty,
+    /// The two sides are not of one length.
+    #[error("{name} has {found} elements where got has {expected}; both must come from one shape")]
+    Length {
+        /// Which tensor is at fault.
+        name: &'static str,
+        /// Its length.
+        found: usize,
+        /// The length of got.
+        expected: usize,
+    },
+    /// The elements do not divide into tokens.
+    #[error(
+        "{len} elements do not divide into {tokens} tokens; the first axis must be the token axis"
+    )]
+    Tokens {
+        /// The length of got.
+        len: usize,
+        /// The token count asked for.
+        tokens: usize,
+    },
+    /// There is not one factor per token.
+    #[error("{found} factors were given for {tokens} tokens; every token needs one")]
+    Factors {
+        /// How many factors there are.
+        found: usize,
+        /// How many tokens there are.
+        tokens: usize,
+    },
+    /// A combination matrix is not square.
+    #[error("{name} has {width} entries per token where {hc} streams need {hc} x {hc}, at least 1")]
+    CombShape {
+        /// Which tensor is at fault.
+        name: &'static str,
+        /// Its row length.
+        width: usize,
+        /// The number of streams.
+        hc: usize,
+    },
+}
+
+impl MeasureError {
+    /// That a side is as long as got, and got is not empty.
+    pub(super) fn check_length(
+        name: &'static str,
+        found: usize,
+        expected: usize,
+    ) -> Result<(), Self> {
+        if expected == 0 {
+            Err(Self::Empty)
+        } else if found != expected {
+            Err(Self::Length {
+                name,
+                found,
+                expected,
+            })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// One stage's output and what it is measured against.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage<'a, G: Sample = f32> {
+    /// What the kernel gave, row-major with tokens first.
+    pub got: &'a [G],
+    /// The fp64 truth, in the same layout.
+    pub reference: &'a [f64],
+    /// The recipe-exact value, where the stage has one.
+    pub exact: Option<&'a [f64]>,
+    /// The length of the token axis.
+    pub tokens: usize,
+    /// The format the stage is stored in, whose ulps are counted.
+    pub format: OutputFormat,
+}
+
+/// Buffers that successive measurements share, so that none allocates.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// Bit patterns of `|d|` and of `|d|/|r|`, by element.
+    pub(super) abs: Vec<u64>,
+    pub(super) rel: Vec<u64>,
+    /// Bit patterns of `rel_l2`, by token.
+    token: Vec<u64>,
+}
+
+/// One element singled out.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Worst {
+    /// Its index in the flattened tensor.
+    pub index: u64,
+    /// What the kernel gave.
+    pub got: Value,
+    /// The truth.
+    #[serde(rename = "ref")]
+    pub reference: Value,
+    /// `Σ|xᵢwᵢ| / |Σxᵢwᵢ|` there, filled in by whoever has the operands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<Value>,
+}
+
+/// The error measures of one stage; the module documentation defines each.
+#[allow(missing_docs)] // The table above is the documentation; a sentence per field would repeat it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ErrorMeasures {
+    pub rel_l2: Value,
+    pub cosine: Value,
+    pub cosine_gap: Value,
+    pub max_abs: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_abs_index: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rel: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_rel_index: Option<u64>,
+    pub zero_ref: u64,
+    pub max_scaled: Value,
+    pub ulp_max: Value,
+    pub ulp_mean: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slope: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_sided: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_sided_z: Option<Value>,
+    pub calc_diff: Value,
+    pub sqnr_db: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_p50: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_p90: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_p99: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rel_p999: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_p50: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_p90: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_p99: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaled_p999: Option<Value>,
+    pub token_rel_l2_p50: Value,
+    pub token_rel_l2_p99: Value,
+    pub token_rel_l2_max: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operand_rel_l2: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arith_rel_l2: Option<Value>,
+    pub nan_got: u64,
+    pub nan_ref: u64,
+    pub inf_got: u64,
+    pub inf_ref: u64,
+    pub class_mismatch: u64,
+    /// The element of the largest `|d|`, or the first whose class spoils the measures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst: Option<Worst>,
+    /// The element of the largest `|d|/|r|`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_rel: Option<Worst>,
+}
+
+impl<G: Sample> Stage<'_, G> {
+    /// Measures the stage.
+    ///
+    /// # Errors
+    ///
+    /// When there is no element, the sides differ in length, or the tokens do not divide it.
+    pub fn measure(&self) -> Result<ErrorMeasures, MeasureError> {
+        self.measure_with(&mut Scratch::default())
+    }
+
+    /// Measures the stage with buffers left over from an earlier measurement.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stage::measure`].
+    pub fn measure_with(&self, scratch: &mut Scratch) -> Result<ErrorMeasures, MeasureError> {
+        self.check()?;
+        let screen = Screen::of(self.got, self.reference);
+        let reduced = self.reduce(&screen, scratch);
+        let mut measures = self.assemble(&screen, &reduced, scratch);
+        if let Some(poison) = screen.poison {
+            let culprit = self.element(poison.index);
+            measures.spoil(poison, culprit);
+        }
+        if let Some(exact) = self.exact {
+            measures.operand_rel_l2 = Some(norm::rel_l2(exact, self.reference).into());
+            measures.arith_rel_l2 = Some(norm::rel_l2(self.got, exact).into());
+        }
+        Ok(measures)
+    }
+
+    fn check(&self) -> Result<(), MeasureError> {
+        let len = self.got.len();
+        MeasureError::check_length("the reference", self.reference.len(), len)?;
+        if let Some(exact) = self.exact {
+            MeasureError::check_length("the recipe-exact value", exact.len(), len)?;
+        }
+        if self.tokens == 0 || !len.is_multiple_of(self.tokens) {
+            return Err(MeasureError::Tokens {
+                len,
+                tokens: self.tokens,
+            });
+        }
+        Ok(())
+    }
+
+    /// The shared pass over all rows.
+    fn reduce(&self, screen: &Screen, scratch: &mut Scratch) -> Reduced {
+        let len = self.got.len();
+        let parameters = Parameters {
+            scale: screen.scale(),
+            ulp: UlpRule::new(self.format),
+        };
+        scratch.abs.resize(len, 0);
+        scratch.rel.resize(len, 0);
+        scratch.token.clear();
+        let mut reduced = Reduced::new(parameters.scale);
+        let mut kept = Kept::new();
+        let width = len / self.tokens;
+        for (row, (got, reference)) in self
+            .got
+            .chunks_exact(width)
+            .zip(self.reference.chunks_exact(width))
+            .enumerate()
+        {
+            let norms = if screen.all_finite() {
+                let (at, totals) = (row * width, &mut reduced.totals);
+                add_row(got, reference, at, parameters, scratch, totals)
+            } else {
+                let at = kept.keep_row(got, reference, row * width);
+                let (got, reference) = (&kept.got[at..], &kept.reference[at..]);
+                add_row(got, reference, at, parameters, scratch, &mut reduced.totals)
+            };
+            let token = relative_norm(norms.dd, norms.rr);
+            reduced.token_max = nan_max(reduced.token_max, token);
+            scratch.token.push(token.to_bits());
+        }
+        reduced.compared = if screen.all_finite() {
+            len
+        } else {
+            kept.got.len()
+        };
+        reduced.peaks_to_tensor(&kept.index);
+        reduced
+    }
+
+    fn element(&self, index: usize) -> Worst {
+        Worst {
+            index: index as u64,
+            got: self.got[index].widen().into(),
+            reference: self.reference[index].into(),
+            condition: None,
+        }
+    }
+
+    /// The element at a peak, if there was anything to compare.
+    fn peak(&self, peak: Peak) -> Option<Worst> {
+        (peak.value >= 0.0).then(|| self.element(peak.at as usize))
+    }
+
+    /// Turns sums into measures; classes that do not match are dealt with afterwards.
+    fn assemble(&self, screen: &Screen, reduced: &Reduced, scratch: &mut Scratch) -> ErrorMeasures {
+        let totals = &reduced.totals;
+        let population = reduced.compared - totals.zero as usize;
+        let rel = percentiles(&mut scratch.rel[..reduced.compared], population);
+        let scaled = percentiles(&mut scratch.abs[..reduced.compared], reduced.compared)
+            .map(|absolute| absolute.map(|error| reduced.scaled(error)));
+        let pairs = Pairs::screened(self.got, self.reference, screen);
+        let worst = self.peak(totals.abs);
+        let worst_rel = self.peak(totals.rel);
+        let max_abs = worst.map_or(0.0, |_| totals.abs.value);
+        ErrorMeasures {
+            rel_l2: relative_norm(totals.dd, totals.rr).into(),
+            cosine: reduced.cosine().into(),
+            cosine_gap: pairs.gap(totals.gg, totals.rr).into(),
+            max_abs: max_abs.into(),
+            max_abs_index: worst.map(|element| element.index),
+            max_rel: worst_rel.map(|_| totals.rel.value.into()),
+            max_rel_index: worst_rel.map(|element| element.index),
+            zero_ref: totals.zero_missed,
+            max_scaled: reduced.scaled(max_abs).into(),
+            ulp_max: totals.ulp_max.into(),
+            ulp_mean: (totals.ulp_sum / reduced.compared.max(1) as f64).into(),
+            slope: (totals.rr > 0.0).then(|| (totals.dr / totals.rr).into()),
+            one_sided: reduced.one_sided().map(|share| share.share.into()),
+            one_sided_z: reduced.one_sided().map(|share| share.z.into()),
+            calc_diff: reduced.calc_diff().into(),
+            sqnr_db: reduced.sqnr_db().into(),
+            rel_p50: rel.map(|errors| errors.p50.into()),
+            rel_p90: rel.map(|errors| errors.p90.into()),
+            rel_p99: rel.map(|errors| errors.p99.into()),
+            rel_p999: rel.map(|errors| errors.p999.into()),
+            scaled_p50: scaled.map(|errors| errors.p50.into()),
+            scaled_p90: scaled.map(|errors| errors.p90.into()),
+            scaled_p99: scaled.map(|errors| errors.p99.into()),
+            scaled_p999: scaled.map(|errors| errors.p999.into()),
+            token_rel_l2_p50: token_quantile(&mut scratch.token, 0.5).into(),
+            token_rel_l2_p99: token_quantile(&mut scratch.token, 0.99).into(),
+            token_rel_l2_max: reduced.token_max.into(),
+            operand_rel_l2: None,
+            arith_rel_l2: None,
+            nan_got: screen.nan_got,
+            nan_ref: screen.nan_ref,
+            inf_got: screen.inf_got,
+            inf_ref: screen.inf_ref,
+            class_mismatch: screen.class_mismatch,
+            worst,
+            worst_rel,
+        }
+    }
+}
+
+impl ErrorMeasures {
+    /// Replaces every measure by what a non-finite element leaves of it, see the module
+    /// documentation; counts stay.
+    fn spoil(&mut self, poison: Poison, culprit: Worst) {
+        let distance = Value(poison.value);
+        let similarity = Value(f64::NAN);
+        self.rel_l2 = distance;
+        self.cosine = similarity;
+        self.cosine_gap = distance;
+        self.max_abs = distance;
+        self.max_abs_index = Some(culprit.index);
+        self.max_rel = Some(distance);
+        self.max_rel_index = Some(culprit.index);
+        self.max_scaled = distance;
+        self.ulp_max = distance;
+        self.ulp_mean = distance;
+        self.slope = Some(similarity);
+        self.one_sided = Some(similarity);
+        self.one_sided_z = Some(similarity);
+        self.calc_diff = distance;
+        self.sqnr_db = Value(-poison.value);
+        for percentile in [
+            &mut self.rel_p50,
+            &mut self.rel_p90,
+            &mut self.rel_p99,
+            &mut self.rel_p999,
+            &mut self.scaled_p50,
+            &mut self.scaled_p90,
+            &mut self.scaled_p99,
+            &mut self.scaled_p999,
+        ] {
+            *percentile = Some(distance);
+        }
+        self.token_rel_l2_p50 = distance;
+        self.token_rel_l2_p99 = distance;
+        self.token_rel_l2_max = distance;
+        self.worst = Some(culprit);
+        self.worst_rel = Some(culprit);
+    }
+}
+
+fn token_quantile(tokens: &mut [u64], q: f64) -> f64 {
+    let population = tokens.len();
+    Selection::new(tokens, population).map_or(f64::NAN, |mut selection| selection.quantile(q))
+}
