@@ -23,7 +23,11 @@ impl Level {
     /// The fastest level this processor runs.
     #[must_use]
     pub fn detect() -> Self {
-        Self::ALL.into_iter().rev().find(|level| level.is_available()).unwrap_or(Self::Portable)
+        Self::ALL
+            .into_iter()
+            .rev()
+            .find(|level| level.is_available())
+            .unwrap_or(Self::Portable)
     }
 
     /// Whether this processor runs the level.
