@@ -1,1 +1,3 @@
 //! An experiment: which operations, on which cases, compared where.
+
+pub mod vectors;

@@ -1,0 +1,421 @@
+//! Recorded tensor-core vectors, replayed through the emulator.
+//!
+//! A file holds tiles of one instruction on one architecture: `a[tile, m, k]`, `b[tile, k, n]`,
+//! `c[tile, m, n]` and the recorded `d[tile, m, n]`, all raw bits; `category[tile]` indexes the list
+//! in the metadata, which also names `arch` and `instruction`. A conversion file holds `x` (fp32 words)
+//! with `rna_tf32` and `rn_bf16`, what `cvt.rna.tf32.f32` and `cvt.rn.bf16.f32` made of them.
+//!
+//! Every output is computed by the scalar rule and by the vectorised one, and bits are compared: the
+//! unit returns one NaN only, so NaN needs no exception.
+
+use std::{fmt, fs, path::Path};
+
+use ndarray::{Array2, Array3};
+use safetensors::Dtype;
+use ulpdrift_reference::simd::Level;
+
+use crate::{
+    format::{Rounding, bf16, tf32},
+    tensor_core::{
+        Arch, Instruction, PackedWeights, Rule,
+        arch::{NoSuchInstruction, UnknownArch, UnknownInstruction},
+        chains, scalar,
+    },
+};
+
+/// Why a vector file cannot be replayed. Each message follows the file's name.
+#[derive(Debug, thiserror::Error)]
+pub enum VectorError {
+    /// The file cannot be read.
+    #[error("cannot be read: {0}")]
+    Read(#[from] std::io::Error),
+    /// The file is no safetensors file, or is cut off.
+    #[error(
+        "is not a whole safetensors file ({0}): expected recorded vectors, as in fixtures/vectors"
+    )]
+    NotSafetensors(#[from] safetensors::SafeTensorError),
+    /// A metadata entry is missing.
+    #[error("has no metadata entry '{key}': expected {expected}")]
+    MissingMetadata {
+        /// Name of the entry.
+        key: &'static str,
+        /// What it should say.
+        expected: &'static str,
+    },
+    /// The list of categories is not a JSON list of names.
+    #[error("has the metadata entry 'categories' = {found:?}: expected a JSON list of names")]
+    BadCategories {
+        /// What stands there.
+        found: String,
+    },
+    /// A tensor is missing.
+    #[error(
+        "has no tensor '{tensor}': expected a, b, c, d and category, or x, rna_tf32 and rn_bf16"
+    )]
+    MissingTensor {
+        /// Its name.
+        tensor: &'static str,
+    },
+    /// A tensor has another element type.
+    #[error("tensor '{tensor}' is {found:?}: expected {expected:?}, raw bits")]
+    WrongDtype {
+        /// Its name.
+        tensor: &'static str,
+        /// Its type.
+        found: Dtype,
+        /// The type it should have.
+        expected: Dtype,
+    },
+    /// A tensor has another shape.
+    #[error("tensor '{tensor}' has shape {found:?}: expected {expected}")]
+    WrongShape {
+        /// Its name.
+        tensor: &'static str,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape it should have.
+        expected: String,
+    },
+    /// A tile's category is not in the list.
+    #[error("tile {tile} has category {found}, but the metadata names only {known}")]
+    UnknownCategory {
+        /// The tile.
+        tile: usize,
+        /// Its category.
+        found: u8,
+        /// Length of the list.
+        known: usize,
+    },
+    /// The metadata name an architecture that is not in the table.
+    #[error("metadata entry 'arch': {0}")]
+    Arch(#[from] UnknownArch),
+    /// The metadata name an instruction that is not in the table.
+    #[error("metadata entry 'instruction': {0}")]
+    Instruction(#[from] UnknownInstruction),
+    /// The architecture lacks the instruction.
+    #[error("{0}")]
+    NoSuchInstruction(#[from] NoSuchInstruction),
+}
+
+/// The result of replaying one file.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// What was recorded: the instruction's name.
+    pub instruction: String,
+    /// The architecture that was emulated; none for conversions, which are alike everywhere.
+    pub arch: Option<Arch>,
+    /// Where the vectors come from, as the file says.
+    pub source: Option<String>,
+    /// The outcome per category, in the file's order.
+    pub categories: Vec<Category>,
+}
+
+impl Replay {
+    /// Outputs compared.
+    #[must_use]
+    pub fn outputs(&self) -> usize {
+        self.categories
+            .iter()
+            .map(|category| category.outputs)
+            .sum()
+    }
+
+    /// Outputs whose bits differ.
+    #[must_use]
+    pub fn mismatches(&self) -> usize {
+        self.categories
+            .iter()
+            .map(|category| category.mismatches)
+            .sum()
+    }
+}
+
+/// The outcome for one kind of input.
+#[derive(Clone, Debug)]
+pub struct Category {
+    /// The kind's name.
+    pub name: String,
+    /// Outputs compared.
+    pub outputs: usize,
+    /// Outputs whose bits differ, in either form of the rule.
+    pub mismatches: usize,
+    /// The first of them.
+    pub first: Option<Mismatch>,
+}
+
+impl Category {
+    fn named(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            outputs: 0,
+            mismatches: 0,
+            first: None,
+        }
+    }
+
+    fn count(&mut self, mismatch: Option<Mismatch>) {
+        self.outputs += 1;
+        self.mismatches += usize::from(mismatch.is_some());
+        if self.first.is_none() {
+            self.first = mismatch;
+        }
+    }
+}
+
+/// An output whose bits differ from the recorded ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Tile; for conversions, the word's index.
+    pub tile: usize,
+    /// Row of the tile.
+    pub row: usize,
+    /// Column of the tile.
+    pub col: usize,
+    /// Which form of the rule gave the bits.
+    pub form: Form,
+    /// The bits computed.
+    pub got: u32,
+    /// The bits recorded.
+    pub want: u32,
+}
+
+/// A form of the rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One output at a time.
+    Scalar,
+    /// Sixteen at a time.
+    Vector(Level),
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scalar => f.pad("scalar"),
+            Self::Vector(level) => level.fmt(f),
+        }
+    }
+}
+
+/// Replays the file at `path`, as `arch` instead of the architecture it names if one is given, by
+/// the scalar rule and by the vectorised one at each of `levels`.
+///
+/// # Errors
+/// The file is not what it should be, or the architecture lacks its instruction.
+pub fn replay_file(
+    path: &Path,
+    arch: Option<Arch>,
+    levels: &[Level],
+) -> Result<Replay, VectorError> {
+    replay(&fs::read(path)?, arch, levels)
+}
+
+/// [`replay_file`] of a file's bytes.
+///
+/// # Errors
+/// As [`replay_file`].
+pub fn replay(bytes: &[u8], arch: Option<Arch>, levels: &[Level]) -> Result<Replay, VectorError> {
+    let file = File::open(bytes)?;
+    if file.tensors.tensor("x").is_ok() {
+        return replay_conversions(&file);
+    }
+    let vectors = Vectors::read(&file)?;
+    let arch = arch.map_or_else(|| file.arch(), Ok)?;
+    let rule = arch.rule(vectors.instruction)?;
+    Ok(Replay {
+        instruction: file.instruction()?,
+        arch: Some(arch),
+        source: file.source(),
+        categories: vectors.compare(&rule, levels),
+    })
+}
+
+/// Tiles of one instruction, with what was recorded.
+#[derive(Clone, Debug)]
+pub struct Vectors {
+    /// The instruction recorded.
+    pub instruction: Instruction,
+    categories: Vec<String>,
+    category: Vec<u8>,
+    shape: TileShape,
+    a: Vec<u32>,
+    b: Vec<u32>,
+    c: Vec<u32>,
+    d: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TileShape {
+    rows: usize,
+    cols: usize,
+    k: usize,
+}
+
+impl Vectors {
+    /// Reads the tiles of a file's bytes.
+    ///
+    /// # Errors
+    /// The file is not what it should be.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, VectorError> {
+        Self::read(&File::open(bytes)?)
+    }
+
+    fn read(file: &File<'_>) -> Result<Self, VectorError> {
+        let instruction: Instruction = file.instruction()?.parse()?;
+        let categories = file.categories()?;
+        let dtype = match instruction.operand.code_bytes() {
+            1 => Dtype::U8,
+            2 => Dtype::U16,
+            _ => Dtype::U32,
+        };
+        let category = file.words("category", Dtype::U8)?;
+        let tiles = category.shape.first().copied().unwrap_or(0);
+        let a = file.words("a", dtype)?;
+        let b = file.words("b", dtype)?;
+        let c = file.words("c", Dtype::U32)?;
+        let d = file.words("d", Dtype::U32)?;
+        let (&[.., rows, _], &[.., cols]) = (&a.shape[..], &b.shape[..]) else {
+            return Err(a.wrong_shape("[tiles, m, k]".to_owned()));
+        };
+        let shape = TileShape {
+            rows,
+            cols,
+            k: instruction.k,
+        };
+        category.expect_shape(&[tiles])?;
+        a.expect_shape(&[tiles, rows, shape.k])?;
+        b.expect_shape(&[tiles, shape.k, cols])?;
+        c.expect_shape(&[tiles, rows, cols])?;
+        d.expect_shape(&[tiles, rows, cols])?;
+        let category: Vec<u8> = category.words.iter().map(|&index| index as u8).collect();
+        if let Some(tile) = category
+            .iter()
+            .position(|&c| usize::from(c) >= categories.len())
+        {
+            let (found, known) = (category[tile], categories.len());
+            return Err(VectorError::UnknownCategory { tile, found, known });
+        }
+        let [a, b, c, d] = [a.words, b.words, c.words, d.words];
+        Ok(Self {
+            instruction,
+            categories,
+            category,
+            shape,
+            a,
+            b,
+            c,
+            d,
+        })
+    }
+
+    /// Computes every output by `rule`, in both forms, and compares.
+    #[must_use]
+    pub fn compare(&self, rule: &Rule, levels: &[Level]) -> Vec<Category> {
+        let mut outcome: Vec<Category> = self.categories.iter().map(Category::named).collect();
+        for (tile, &category) in self.category.iter().enumerate() {
+            let mut computed = vec![(Form::Scalar, self.by_scalar_rule(rule, tile))];
+            for &level in levels {
+                computed.push((Form::Vector(level), self.by_vector_rule(rule, level, tile)));
+            }
+            let outputs = self.shape.rows * self.shape.cols;
+            let want = &self.d[tile * outputs..][..outputs];
+            for (index, &want) in want.iter().enumerate() {
+                let (row, col) = (index / self.shape.cols, index % self.shape.cols);
+                let wrong = computed.iter().find(|(_, got)| got[index] != want);
+                let mismatch = wrong.map(|&(form, ref got)| Mismatch {
+                    tile,
+                    row,
+                    col,
+                    form,
+                    got: got[index],
+                    want,
+                });
+                outcome[usize::from(category)].count(mismatch);
+            }
+        }
+        outcome.retain(|category| category.outputs > 0);
+        outcome
+    }
+
+    fn by_scalar_rule(&self, rule: &Rule, tile: usize) -> Vec<u32> {
+        let TileShape { rows, cols, k } = self.shape;
+        let a = &self.a[tile * rows * k..][..rows * k];
+        let c = &self.c[tile * rows * cols..][..rows * cols];
+        let columns: Vec<Vec<u32>> = (0..cols).map(|col| self.column(tile, col)).collect();
+        let output = |(index, &c): (usize, &u32)| {
+            let (row, col) = (index / cols, index % cols);
+            scalar::mma(rule, &a[row * k..][..k], &columns[col], c)
+        };
+        c.iter().enumerate().map(output).collect()
+    }
+
+    fn by_vector_rule(&self, rule: &Rule, level: Level, tile: usize) -> Vec<u32> {
+        let TileShape { rows, cols, k } = self.shape;
+        let value = |&code: &u32| rule.operand.from_code(code);
+        let a = &self.a[tile * rows * k..][..rows * k];
+        let x = Array2::from_shape_fn((rows, k), |(row, i)| value(&a[row * k + i]));
+        let w = Array2::from_shape_fn((cols, k), |(col, i)| {
+            value(&self.b[(tile * k + i) * cols + col])
+        });
+        let c = &self.c[tile * rows * cols..][..rows * cols];
+        let mut acc = Array3::from_shape_fn((1, rows, cols), |(_, row, col)| {
+            f32::from_bits(c[row * cols + col])
+        });
+        let whole = 0..k;
+        let weights = PackedWeights::new(rule.operand, w.view());
+        chains(
+            rule,
+            level,
+            x.view(),
+            &weights,
+            std::slice::from_ref(&whole),
+            &mut acc,
+        );
+        acc.iter().map(|d| d.to_bits()).collect()
+    }
+
+    fn column(&self, tile: usize, col: usize) -> Vec<u32> {
+        let TileShape { cols, k, .. } = self.shape;
+        (0..k)
+            .map(|i| self.b[(tile * k + i) * cols + col])
+            .collect()
+    }
+}
+
+fn replay_conversions(file: &File<'_>) -> Result<Replay, VectorError> {
+    let x = file.words("x", Dtype::U32)?;
+    let tf32 = file.words("rna_tf32", Dtype::U32)?;
+    let bf16 = file.words("rn_bf16", Dtype::U16)?;
+    tf32.expect_shape(&x.shape)?;
+    bf16.expect_shape(&x.shape)?;
+
+    let mut outcome = [
+        Category::named("cvt.rna.tf32"),
+        Category::named("cvt.rn.bf16"),
+    ];
+    for (index, &x) in x.words.iter().enumerate() {
+        let to_tf32 = tf32::round_bits(x, Rounding::NearestAway);
+        let to_bf16 = bf16::round_bits(x, Rounding::NearestEven) >> 16;
+        let pairs = [(to_tf32, tf32.words[index]), (to_bf16, bf16.words[index])];
+        for (category, (got, want)) in outcome.iter_mut().zip(pairs) {
+            let first = Mismatch {
+                tile: index,
+                row: 0,
+                col: 0,
+                form: Form::Scalar,
+                got,
+                want,
+            };
+            category.count((got != want).then_some(first));
+        }
+    }
+    Ok(Replay {
+        instruction: file.instruction()?,
+        arch: None,
+        source: file.source(),
+        categories: outcome.into(),
+    })
+}
+
+mod file;
+use file::File;
