@@ -1,1 +1,3 @@
 //! Error and bound measures of got against truth.
+
+pub mod value;
