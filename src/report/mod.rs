@@ -11,9 +11,12 @@ pub(crate) mod fixtures;
 mod header;
 pub mod json;
 mod measures;
+pub mod number;
 mod outcome;
 mod record;
 pub mod schema;
+pub mod summary;
+pub mod table;
 pub mod write;
 
 use std::collections::BTreeMap;
