@@ -1,1 +1,318 @@
 //! One sentence per variant, with the numbers that led to it.
+//!
+//! Worst first, the first that holds:
+//!
+//! | verdict | holds when |
+//! |---|---|
+//! | `broken` | an output is NaN or infinite, or the cosine of any stage is not at least [`VerdictLimits::broken_cosine`] |
+//! | `structural` | an output is finite where the truth is not, or `bound_ratio` is not at most [`VerdictLimits::bound_ratio`]: no rounding of the recipe explains it |
+//! | `degraded` | the cosine gap of the deepest stage is not below [`VerdictLimits::noise_cosine_gap`] on every site |
+//! | `noise` | it is, but `mixes` is somewhere worse than under `fp32` |
+//! | `exact` | `mixes` has at most the `rel_l2` of `fp32` on every site |
+//!
+//! Every comparison is written so that NaN counts as the worse side, and so does a cosine gap that
+//! is missing; a `rel_l2` that is not finite, at any stage, is never noise.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::report::{
+    Class, Key, Record, Verdict,
+    number::{exact, plain, sci},
+    summary::{at_stage, median, mix_rows, values, variants, worst},
+};
+
+/// The recipe whose own error is the yardstick of `exact`.
+pub const YARDSTICK: &str = "fp32";
+
+/// The suites a full verdict rests on; those without a row are named in the sentence.
+const SUITES: [&str; 3] = ["mix", "chain", "indexer"];
+
+/// Stages of suite mix from the projection to the layer input as deployed.
+const STAGES: [&str; 7] = ["dot", "mixes", "pre", "post", "comb", "y", "y_bf16"];
+
+/// Where one verdict ends and the next begins. A thresholds file can move them in `[verdict]`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VerdictLimits {
+    /// A cosine gap below this at the deepest stage is noise.
+    pub noise_cosine_gap: f64,
+    /// A cosine below this is broken.
+    pub broken_cosine: f64,
+    /// A ratio of error to bound above this is structural.
+    pub bound_ratio: f64,
+}
+
+impl Default for VerdictLimits {
+    fn default() -> Self {
+        Self {
+            noise_cosine_gap: 1e-4,
+            broken_cosine: 0.99,
+            bound_ratio: 1.0,
+        }
+    }
+}
+
+/// A verdict per variant of suite mix, in file order.
+///
+/// `yardstick` is where the rows of [`YARDSTICK`] are looked up: the same rows, or those of a run
+/// made for the comparison alone. Without them nothing is `exact`.
+#[must_use]
+pub fn judge(records: &[Record], yardstick: &[Record], limits: &VerdictLimits) -> Vec<Verdict> {
+    let fp32 = Yardstick::of(yardstick);
+    let ran = |suite: &&str| records.iter().any(|record| record.key.suite == *suite);
+    let (suites, not_run): (Vec<&str>, Vec<&str>) = SUITES.into_iter().partition(ran);
+    let mut verdicts = Vec::new();
+    for variant in variants(records) {
+        let rows = mix_rows(records, variant);
+        if rows.is_empty() {
+            continue;
+        }
+        let finding = Evidence {
+            rows: &rows,
+            fp32: &fp32,
+            limits,
+        }
+        .weigh();
+        let mut sentence = format!("{variant} is {}: {}", finding.class.word(), finding.reason);
+        for fact in facts(&rows) {
+            sentence.push_str("; ");
+            sentence.push_str(&fact);
+        }
+        sentence.push_str(&format!(". Rests on {}", suites.join(", ")));
+        if !not_run.is_empty() {
+            sentence.push_str(&format!("; not run: {}", not_run.join(", ")));
+        }
+        sentence.push('.');
+        verdicts.push(Verdict {
+            variant: variant.to_owned(),
+            verdict: finding.class,
+            sentence,
+            suites: suites.iter().map(ToString::to_string).collect(),
+            not_run: not_run.iter().map(ToString::to_string).collect(),
+        });
+    }
+    verdicts
+}
+
+/// What makes two rows of stage `mixes` comparable across recipes: everything of the key but the
+/// recipe and the splits that follow from it.
+#[derive(PartialEq, Eq, Hash)]
+struct Case<'a> {
+    layer: Option<u32>,
+    site: Option<&'a str>,
+    inputs: &'a str,
+    tokens: u64,
+    seed: u64,
+}
+
+impl<'a> Case<'a> {
+    fn of(key: &'a Key) -> Self {
+        Self {
+            layer: key.layer,
+            site: key.site.as_deref(),
+            inputs: &key.inputs,
+            tokens: key.tokens,
+            seed: key.seed,
+        }
+    }
+}
+
+/// `rel_l2` of `mixes` under fp32, by case.
+struct Yardstick<'a>(HashMap<Case<'a>, f64>);
+
+impl<'a> Yardstick<'a> {
+    fn of(records: &'a [Record]) -> Self {
+        let rows = at_stage(&mix_rows(records, YARDSTICK), "mixes");
+        let entry = |record: &&'a Record| {
+            let rel_l2 = record.measures.get("rel_l2")?;
+            Some((Case::of(&record.key), rel_l2.as_f64()))
+        };
+        Self(rows.iter().filter_map(entry).collect())
+    }
+}
+
+struct Finding {
+    class: Class,
+    reason: String,
+}
+
+/// The rows of one variant and what they are held against.
+struct Evidence<'a> {
+    rows: &'a [&'a Record],
+    fp32: &'a Yardstick<'a>,
+    limits: &'a VerdictLimits,
+}
+
+impl Evidence<'_> {
+    fn weigh(&self) -> Finding {
+        let worst_first = [
+            (Class::Broken, self.broken()),
+            (Class::Structural, self.structural()),
+            (Class::Degraded, self.degraded()),
+            (Class::Noise, self.worse_than_fp32()),
+        ];
+        for (class, reason) in worst_first {
+            if let Some(reason) = reason {
+                return Finding { class, reason };
+            }
+        }
+        Finding {
+            class: Class::Exact,
+            reason: format!(
+                "mixes is at or below fp32's own error on each of {}",
+                self.sites()
+            ),
+        }
+    }
+
+    fn broken(&self) -> Option<String> {
+        for record in self.rows {
+            let count = |measure| record.measures.get(measure).map_or(0.0, |n| n.as_f64());
+            let (nan, inf) = (count("nan_got"), count("inf_got"));
+            if nan + inf > 0.0 {
+                let whereabouts = whereabouts(record);
+                return Some(format!(
+                    "{nan} NaN and {inf} infinite outputs in {whereabouts}"
+                ));
+            }
+        }
+        let low = worst(self.rows, "cosine")?;
+        let limit = self.limits.broken_cosine;
+        let is_aligned = low.value >= limit;
+        (!is_aligned).then(|| {
+            let whereabouts = whereabouts(low.record);
+            format!(
+                "cosine {} in {whereabouts}, limit {}",
+                plain(low.value, 4),
+                exact(limit)
+            )
+        })
+    }
+
+    fn structural(&self) -> Option<String> {
+        for record in self.rows {
+            let mismatches = record.measures.get("class_mismatch");
+            if let Some(count) = mismatches.filter(|count| count.as_f64() > 0.0) {
+                let whereabouts = whereabouts(record);
+                return Some(format!(
+                    "{count} outputs finite where the truth is not in {whereabouts}"
+                ));
+            }
+        }
+        let high = worst(self.rows, "bound_ratio")?;
+        let limit = self.limits.bound_ratio;
+        let is_rounding = high.value <= limit;
+        (!is_rounding).then(|| {
+            format!(
+                "the error is {} times its bound in {}, limit {}, which no rounding of this recipe explains",
+                plain(high.value, 3),
+                whereabouts(high.record),
+                exact(limit)
+            )
+        })
+    }
+
+    fn degraded(&self) -> Option<String> {
+        for record in self.rows {
+            let rel_l2 = record.measures.get("rel_l2").map(|n| n.as_f64());
+            if let Some(rel_l2) = rel_l2.filter(|rel_l2| !rel_l2.is_finite()) {
+                return Some(format!("rel_l2 {rel_l2} in {}", whereabouts(record)));
+            }
+        }
+        let deepest = self.deepest();
+        if deepest.is_empty() {
+            return Some("no stage of suite mix was measured".to_owned());
+        }
+        let is_missing = |record: &&&Record| record.measures.get("cosine_gap").is_none();
+        if let Some(record) = deepest.iter().find(is_missing) {
+            return Some(format!("cosine_gap is missing in {}", whereabouts(record)));
+        }
+        let gap = worst(&deepest, "cosine_gap")?;
+        let limit = self.limits.noise_cosine_gap;
+        let is_noise = gap.value < limit;
+        (!is_noise).then(|| {
+            let whereabouts = whereabouts(gap.record);
+            let limit = exact(limit);
+            format!(
+                "cosine_gap {} in {whereabouts}, not below {limit}",
+                sci(gap.value, 3)
+            )
+        })
+    }
+
+    /// The rows of the last stage that was measured.
+    fn deepest(&self) -> Vec<&Record> {
+        let stages = STAGES.iter().rev().map(|stage| at_stage(self.rows, stage));
+        stages
+            .into_iter()
+            .find(|rows| !rows.is_empty())
+            .unwrap_or_default()
+    }
+
+    /// Why it is no better than noise, or nothing if it is exact.
+    fn worse_than_fp32(&self) -> Option<String> {
+        let gap = worst(&self.deepest(), "cosine_gap")?;
+        let below = format!(
+            "cosine_gap at most {} in {}, limit {}",
+            sci(gap.value, 3),
+            whereabouts(gap.record),
+            exact(self.limits.noise_cosine_gap)
+        );
+        let mixes = at_stage(self.rows, "mixes");
+        if mixes.is_empty() {
+            return Some(below);
+        }
+        for record in mixes {
+            let Some(fp32) = self.fp32.0.get(&Case::of(&record.key)) else {
+                return Some(format!(
+                    "{below} (not compared with fp32, which was not run)"
+                ));
+            };
+            let own = record.measures.get("rel_l2").map(|n| n.as_f64());
+            let is_exact = own.is_some_and(|own| own <= *fp32);
+            if !is_exact {
+                return Some(below);
+            }
+        }
+        None
+    }
+
+    fn sites(&self) -> String {
+        match at_stage(self.rows, "mixes").len() {
+            1 => "1 site".to_owned(),
+            sites => format!("{sites} sites"),
+        }
+    }
+}
+
+/// The numbers every sentence carries.
+fn facts(rows: &[&Record]) -> Vec<String> {
+    let mixes = at_stage(rows, "mixes");
+    let mut facts = Vec::new();
+    if let (Some(median), Some(high)) = (median(values(&mixes, "rel_l2")), worst(&mixes, "rel_l2"))
+    {
+        facts.push(format!(
+            "mixes rel_l2 median {}, worst {} ({})",
+            sci(median, 3),
+            sci(high.value, 3),
+            high.record.key.place()
+        ));
+    }
+    if let Some(high) = worst(rows, "bound_ratio") {
+        facts.push(format!("bound_ratio {}", plain(high.value, 2)));
+    }
+    facts
+}
+
+fn whereabouts(record: &Record) -> String {
+    let stage = record.key.stage.as_deref().unwrap_or("output");
+    match record.key.place() {
+        place if place.is_empty() => stage.to_owned(),
+        place => format!("{stage} of {place}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

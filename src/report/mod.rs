@@ -1,1 +1,77 @@
 //! Rows and provenance, and the formats they are written in.
+//!
+//! [`Report`] is the one result model: a header that says what ran on what, flat [`Record`]s, and
+//! the conclusions drawn from them. Every format is a pure function of it. Nothing here measures,
+//! decides or touches the terminal; only [`write`] touches files.
+
+pub mod csv;
+pub mod field;
+#[cfg(test)]
+pub(crate) mod fixtures;
+mod header;
+pub mod json;
+mod measures;
+pub mod number;
+mod outcome;
+mod record;
+pub mod schema;
+pub mod summary;
+pub mod table;
+pub mod write;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use header::{Backend, Certificate, Checkpoint, Host, Run, Skipped, Tool, WeightKind};
+pub use measures::{Better, Measures};
+pub use outcome::{Breach, Class, GateOutcome, Improvement, Verdict};
+pub use record::{DuplicateKey, Key, Record, Records};
+
+/// Version of the JSON layout. It grows with every change of a name or a meaning, additions
+/// included, because readers refuse what they do not know.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything a run found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Report {
+    /// Version of this layout.
+    pub schema_version: u32,
+    /// The program that wrote it.
+    pub tool: Tool,
+    /// What was run on what.
+    pub run: Run,
+    /// The recipes in full, by name.
+    pub recipes: BTreeMap<String, serde_json::Value>,
+    /// How the reference certified itself; absent where no suite needed one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Certificate>,
+    /// What was asked for and could not be run.
+    pub skipped: Vec<Skipped>,
+    /// The rows.
+    pub records: Records,
+    /// A conclusion per variant.
+    pub verdicts: Vec<Verdict>,
+    /// Results of the gates applied by the run itself.
+    pub gates: Vec<GateOutcome>,
+    /// The machine and the clock, apart from what is reproducible.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
+}
+
+/// Text from outside, safe to print: control characters are escaped, so that a name can neither
+/// break a line nor drive a terminal.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            safe.extend(c.escape_default());
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
+}

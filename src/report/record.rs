@@ -1,0 +1,171 @@
+//! One row of a report: a key that says which experiment it is, and what was measured.
+
+use std::{borrow::Cow, collections::HashSet, fmt, ops::Deref};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
+use thiserror::Error;
+
+use super::{field::KeyField, measures::Measures};
+
+macro_rules! key {
+    ($($(#[$meta:meta])* $name:ident: $kind:ty,)*) => {
+        /// What identifies a record. No two records of a report have the same key; gate and
+        /// baseline match on it. The list is the only place to add a field.
+        #[derive(
+            Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+            JsonSchema,
+        )]
+        #[serde(deny_unknown_fields)]
+        pub struct Key {
+            $(
+                $(#[$meta])*
+                #[serde(skip_serializing_if = "KeyField::is_absent")]
+                pub $name: $kind,
+            )*
+        }
+
+        impl Key {
+            /// The names in column order.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// A field as text; `None` where it is absent or no such field exists.
+            #[must_use]
+            pub fn get(&self, name: &str) -> Option<Cow<'_, str>> {
+                match name {
+                    $(stringify!($name) => KeyField::text(&self.$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+key! {
+    /// The experiment: `mix`, `sweep`, …
+    suite: String,
+    /// Layer of the model.
+    layer: Option<u32>,
+    /// `attn` or `ffn`.
+    site: Option<String>,
+    /// Layers completed: an attn row of layer l has depth l, an ffn row l + 1.
+    depth: Option<u32>,
+    /// Where in the operation the values were compared: `dot`, `mixes`, `pre`, …
+    stage: Option<String>,
+    /// Name of the recipe.
+    variant: String,
+    /// Where the inputs came from: `normal`, `outlier`, `file:…`, …
+    inputs: String,
+    /// `all`, or the kind of token the row is restricted to.
+    token_class: String,
+    /// Tokens in the batch.
+    tokens: u64,
+    /// K splits that the recipe's rule gave.
+    splits: Option<u32>,
+    /// SM count that the split rule was told.
+    sms: Option<u32>,
+    /// Seed of the random streams.
+    seed: u64,
+    /// The backend that really ran: `emulate` or `cuda`.
+    backend: String,
+    /// The architecture that ran or was emulated.
+    arch: String,
+}
+
+impl Key {
+    /// Where the row is: `L17.ffn`, `L17`, or nothing for a row of the whole model.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match (self.layer, self.site.as_deref()) {
+            (Some(layer), Some(site)) => format!("L{layer}.{site}"),
+            (Some(layer), None) => format!("L{layer}"),
+            (None, Some(site)) => site.to_owned(),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// All present fields, `name=value`, in column order.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut gap = "";
+        for name in Self::NAMES {
+            if let Some(text) = self.get(name) {
+                write!(f, "{gap}{name}={}", super::printable(&text))?;
+                gap = " ";
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One row.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Record {
+    /// Which experiment this is.
+    #[serde(flatten)]
+    pub key: Key,
+    /// What was measured.
+    #[serde(flatten)]
+    pub measures: Measures,
+}
+
+/// A flattened struct cannot refuse unknown fields by derive, so the row is split by name first.
+impl<'de> Deserialize<'de> for Record {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (key, measures) = serde_json::Map::deserialize(deserializer)?
+            .into_iter()
+            .partition(|(name, _)| Key::NAMES.contains(&name.as_str()));
+        let key = serde_json::from_value(serde_json::Value::Object(key));
+        let measures = serde_json::from_value(serde_json::Value::Object(measures));
+        Ok(Self {
+            key: key.map_err(de::Error::custom)?,
+            measures: measures.map_err(de::Error::custom)?,
+        })
+    }
+}
+
+/// Two records of one report have the same key, so neither could be told from the other.
+#[derive(Debug, Error)]
+#[error("two records have the key {key}; every record needs a key of its own")]
+pub struct DuplicateKey {
+    /// The key that occurs twice.
+    pub key: Box<Key>,
+}
+
+/// The rows of a report, each with a key of its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Records(#[serde(deserialize_with = "read_records")] Vec<Record>);
+
+fn read_records<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Record>, D::Error> {
+    let records = Records::new(Vec::deserialize(deserializer)?);
+    records.map(|records| records.0).map_err(de::Error::custom)
+}
+
+impl Records {
+    /// Takes rows in the order they are to be written.
+    ///
+    /// # Errors
+    /// If two have the same key.
+    pub fn new(records: Vec<Record>) -> Result<Self, DuplicateKey> {
+        let mut seen = HashSet::with_capacity(records.len());
+        for record in &records {
+            if !seen.insert(&record.key) {
+                return Err(DuplicateKey {
+                    key: Box::new(record.key.clone()),
+                });
+            }
+        }
+        Ok(Self(records))
+    }
+}
+
+impl Deref for Records {
+    type Target = [Record];
+
+    fn deref(&self) -> &[Record] {
+        &self.0
+    }
+}

@@ -1,0 +1,434 @@
+//! The report on a terminal: a row per variant, verdicts below.
+//!
+//! A pure function of the report and a width. At 80 columns everything fits: numbers lose digits
+//! first, the names of variants last (the verdict sentences give them in full).
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use super::{
+    Record, Report, Verdict,
+    number::{plain, sci, sci_within},
+    printable,
+    summary::{at_stage, mean, median, mix_rows, values, variants, worst},
+};
+
+/// How the table is to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// A row for each layer, site and stage as well.
+    pub verbose: bool,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self {
+            width: 80,
+            verbose: false,
+        }
+    }
+}
+
+/// What stands where a measure does not apply.
+const ABSENT: &str = "-";
+
+/// The whole text, with a final newline.
+#[must_use]
+pub fn render(report: &Report, layout: Layout) -> String {
+    let mut parts = vec![title(report, layout.width)];
+    let names: Vec<&str> = variants(&report.records)
+        .into_iter()
+        .filter(|name| !mix_rows(&report.records, name).is_empty())
+        .collect();
+    if !names.is_empty() {
+        parts.push(variant_table(report, &names, layout.width));
+    }
+    if layout.verbose {
+        for name in names {
+            parts.push(stage_table(&mix_rows(&report.records, name), name));
+        }
+    }
+    let is_sweep = |record: &&Record| record.key.suite == "sweep";
+    let sweep: Vec<&Record> = report.records.iter().filter(is_sweep).collect();
+    if !sweep.is_empty() {
+        parts.push(sweep_table(&sweep));
+    }
+    let notes = notes(report, layout.width);
+    if !notes.is_empty() {
+        parts.push(notes);
+    }
+    parts.join("\n\n") + "\n"
+}
+
+fn title(report: &Report, width: usize) -> String {
+    let run = &report.run;
+    let checkpoint = &run.checkpoint;
+    let device = run.backend.device.as_ref();
+    let facts = [
+        format!("{} weights", checkpoint.kind.shout()),
+        format!("{} {}", run.backend.name, run.backend.arch),
+        device.cloned().unwrap_or_default(),
+        format!("{} tokens", run.tokens),
+        format!("inputs {}", run.inputs),
+        format!("seed {}", run.seed),
+    ];
+    let facts: Vec<String> = facts
+        .iter()
+        .filter(|fact| !fact.is_empty())
+        .map(|fact| printable(fact))
+        .collect();
+    let weights = printable(&format!(
+        "{}: {}, {} layers, hidden {}, {} streams",
+        checkpoint.source, checkpoint.family, checkpoint.layers, checkpoint.hidden, checkpoint.hc
+    ));
+    [
+        wrap(&facts.join(" · "), width, ""),
+        wrap(&weights, width, ""),
+    ]
+    .join("\n")
+}
+
+/// Significant digits of the two leading columns; the fewest are the last resort.
+#[derive(Clone, Copy)]
+struct Digits {
+    median: usize,
+    worst: usize,
+}
+
+const DIGITS: [Digits; 3] = [
+    Digits {
+        median: 3,
+        worst: 3,
+    },
+    Digits {
+        median: 3,
+        worst: 2,
+    },
+    Digits {
+        median: 2,
+        worst: 2,
+    },
+];
+
+fn variant_table(report: &Report, names: &[&str], width: usize) -> String {
+    const HEADER: [&str; 10] = [
+        "variant", "median", "worst", "layer", "operand", "arith", "slope", "y_bf16", "bound",
+        "verdict",
+    ];
+    let mut table = Table::new();
+    for digits in DIGITS {
+        let rows = names.iter().map(|name| variant_row(report, name, digits));
+        table = plain_table(&HEADER, &[0, 9], rows);
+        if table_width(&table) <= width {
+            break;
+        }
+    }
+    let excess = table_width(&table).saturating_sub(width);
+    if excess > 0 {
+        let longest = names.iter().map(|name| printable(name).chars().count());
+        let room = longest.max().unwrap_or(0).saturating_sub(excess).max(8);
+        let rows = names.iter().map(|name| {
+            let mut row = variant_row(report, name, DIGITS[2]);
+            row[0] = shorten(&row[0], room);
+            row
+        });
+        table = plain_table(&HEADER, &[0, 9], rows);
+    }
+    let sites = names
+        .iter()
+        .map(|name| at_stage(&mix_rows(&report.records, name), "mixes").len())
+        .max()
+        .unwrap_or(0);
+    let caption = format!(
+        "Stage mixes against fp64, rel_l2 over {sites} {}. operand, arith: its two parts; y_bf16: \
+         rel_l2 of the layer input; bound: largest share of the a-priori bound.",
+        if sites == 1 { "site" } else { "sites" }
+    );
+    format!("{}\n\n{}", wrap(&caption, width, ""), table.trim_fmt())
+}
+
+fn variant_row(report: &Report, name: &str, digits: Digits) -> Vec<String> {
+    let rows = mix_rows(&report.records, name);
+    let mixes = at_stage(&rows, "mixes");
+    let median_of = |rows: &[&Record], measure| median(values(rows, measure));
+    let high = worst(&mixes, "rel_l2");
+    let is_own = |verdict: &&Verdict| verdict.variant == name;
+    vec![
+        printable(name),
+        cell(median_of(&mixes, "rel_l2"), |v| sci(v, digits.median)),
+        cell(high.map(|high| high.value), |v| sci(v, digits.worst)),
+        high.map_or_else(
+            || ABSENT.to_owned(),
+            |high| high.record.key.place().trim_start_matches('L').to_owned(),
+        ),
+        cell(median_of(&mixes, "operand_rel_l2"), |v| sci_within(v, 2, 7)),
+        cell(median_of(&mixes, "arith_rel_l2"), |v| sci_within(v, 2, 6)),
+        cell(mean(&values(&mixes, "slope")), |v| sci_within(v, 2, 7)),
+        cell(median_of(&at_stage(&rows, "y_bf16"), "rel_l2"), |v| {
+            sci_within(v, 2, 6)
+        }),
+        cell(worst(&rows, "bound_ratio").map(|high| high.value), |v| {
+            plain(v, 2)
+        }),
+        report
+            .verdicts
+            .iter()
+            .find(is_own)
+            .map_or(ABSENT, |verdict| verdict.verdict.word())
+            .to_owned(),
+    ]
+}
+
+/// Every row of one variant.
+fn stage_table(rows: &[&Record], name: &str) -> String {
+    const HEADER: [&str; 10] = [
+        "at",
+        "stage",
+        "rel_l2",
+        "operand",
+        "arith",
+        "slope",
+        "gap",
+        "scaled",
+        "worst tok",
+        "bound",
+    ];
+    let line = |record: &&Record| {
+        let get = |measure| record.measures.get(measure).map(|n| n.as_f64());
+        let stage = record.key.stage.as_deref().unwrap_or(ABSENT);
+        vec![
+            printable(&record.key.place()),
+            printable(stage),
+            cell(get("rel_l2"), |v| sci(v, 3)),
+            cell(get("operand_rel_l2"), |v| sci(v, 2)),
+            cell(get("arith_rel_l2"), |v| sci(v, 2)),
+            cell(get("slope"), |v| sci_within(v, 2, 7)),
+            cell(get("cosine_gap"), |v| sci(v, 2)),
+            cell(get("max_scaled"), |v| sci(v, 2)),
+            cell(get("token_rel_l2_max"), |v| sci(v, 2)),
+            cell(get("bound_ratio"), |v| plain(v, 2)),
+        ]
+    };
+    let table = plain_table(&HEADER, &[0, 1], rows.iter().map(line));
+    format!("{}\n\n{}", printable(name), table.trim_fmt())
+}
+
+/// What the batch and the card change: the split rule depends on both.
+fn sweep_table(rows: &[&Record]) -> String {
+    const HEADER: [&str; 7] = [
+        "variant", "at", "SMs", "tokens", "splits", "rel_l2", "row 0",
+    ];
+    let line = |record: &&Record| {
+        let count = |count: Option<u32>| count.map_or(ABSENT.to_owned(), |count| count.to_string());
+        let get = |measure| record.measures.get(measure).map(|n| n.as_f64());
+        let row0 = match get("row0_changed") {
+            None => ABSENT,
+            Some(0.0) => "same bits",
+            Some(_) => "changed",
+        };
+        vec![
+            printable(&record.key.variant),
+            printable(&record.key.place()),
+            count(record.key.sms),
+            record.key.tokens.to_string(),
+            count(record.key.splits),
+            cell(get("rel_l2"), |v| sci(v, 3)),
+            row0.to_owned(),
+        ]
+    };
+    let table = plain_table(&HEADER, &[0, 1, 6], rows.iter().map(line));
+    let caption = "Batch dependence: splits by tokens and SMs, and whether row 0 changes with them";
+    format!("{caption}\n\n{}", table.trim_fmt())
+}
+
+fn notes(report: &Report, width: usize) -> String {
+    let mut lines = Vec::new();
+    for verdict in &report.verdicts {
+        lines.push(wrap(&printable(&verdict.sentence), width, "  "));
+    }
+    if let Some(certificate) = &report.certificate {
+        let text = format!(
+            "Reference: {} outputs recomputed exactly, largest difference {} of the scale.",
+            certificate.checked,
+            sci(certificate.max_rel_to_scale.0, 2)
+        );
+        lines.push(wrap(&text, width, "  "));
+    }
+    for note in &report.run.checkpoint.notes {
+        lines.push(wrap(&printable(&format!("Note: {note}")), width, "  "));
+    }
+    for skipped in &report.skipped {
+        let text = format!("Skipped: {}: {}", skipped.what, skipped.why);
+        lines.push(wrap(&printable(&text), width, "  "));
+    }
+    lines.join("\n")
+}
+
+fn cell(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| ABSENT.to_owned(), format)
+}
+
+/// Columns apart by a blank, numbers to the right, the `left` columns to the left.
+fn plain_table(header: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> Table {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(header.to_vec())
+        .add_rows(rows);
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 1));
+        column.set_cell_alignment(if left.contains(&index) {
+            CellAlignment::Left
+        } else {
+            CellAlignment::Right
+        });
+    }
+    table
+}
+
+fn table_width(table: &Table) -> usize {
+    let widths = table.column_max_content_widths();
+    let content: usize = widths.iter().map(|width| usize::from(*width)).sum();
+    content + widths.len().saturating_sub(1)
+}
+
+/// Cuts out the middle: names of one family differ at the end.
+fn shorten(text: &str, room: usize) -> String {
+    let length = text.chars().count();
+    if length <= room {
+        return text.to_owned();
+    }
+    let tail = room.saturating_sub(1) / 2;
+    let head = room.saturating_sub(1) - tail;
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(length - tail).collect();
+    format!("{start}…{end}")
+}
+
+/// Breaks at blanks; a word longer than the line (a path) stays whole, so that it can be copied.
+fn wrap(text: &str, width: usize, indent: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) => lines.push(format!("{indent}{word}")),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        measure::value::Value,
+        report::{Skipped, fixtures},
+        verdict::{VerdictLimits, judge},
+    };
+
+    fn judged(records: Vec<Record>) -> Report {
+        let mut report = fixtures::report(records);
+        report.verdicts = judge(&report.records, &report.records, &VerdictLimits::default());
+        report
+    }
+
+    fn widest(text: &str) -> usize {
+        text.lines()
+            .map(|line| line.chars().count())
+            .max()
+            .unwrap_or(0)
+    }
+
+    #[test]
+    fn a_row_per_variant_in_80_columns() {
+        let report = judged(fixtures::mix_report().records.to_vec());
+        let text = render(&report, Layout::default());
+        assert!(widest(&text) <= 80, "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn verbose_adds_every_stage() {
+        let report = judged(fixtures::mix_report().records[..9].to_vec());
+        let layout = Layout {
+            width: 80,
+            verbose: true,
+        };
+        let text = render(&report, layout);
+        assert!(widest(&text) <= 80, "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn failures_long_names_and_notes_still_fit() {
+        let mut records = vec![
+            fixtures::mixes("bf16-patch-scaled", 17, "attn", 2.89e-3, 5e-7),
+            fixtures::mixes("bf16-patch", 17, "attn", 2.89e-3, 5e-7),
+            fixtures::mixes(
+                "a-user's-own-recipe-of-great-length",
+                17,
+                "attn",
+                1e-12,
+                5e-11,
+            ),
+        ];
+        records[0].measures.bound_ratio = Some(Value(4.8e17));
+        records[0].measures.slope = Some(Value(f64::NEG_INFINITY));
+        records[1].measures.rel_l2 = Some(Value(f64::NAN));
+        records[1].measures.nan_got = Some(12);
+        records[2].measures.slope = Some(Value(-3.3e-10));
+        let mut report = judged(records);
+        report
+            .run
+            .checkpoint
+            .notes
+            .push("hc_fn is stored in BF16, which is already a loss".to_owned());
+        report.skipped.push(Skipped {
+            what: "L3.ffn".to_owned(),
+            why: "the inputs file has no layers.3.ffn.x".to_owned(),
+        });
+        let text = render(&report, Layout::default());
+        assert!(widest(&text) <= 80, "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_sweep_has_its_own_table() {
+        let mut records = Vec::new();
+        for (tokens, splits, changed) in [(64, 64, 0), (8192, 1, 17)] {
+            let mut record = fixtures::record("tf32", 0, "attn", "mixes", 2.1e-4);
+            record.key.suite = "sweep".to_owned();
+            record.key.tokens = tokens;
+            record.key.splits = Some(splits);
+            record.key.sms = Some(188);
+            record.measures.row0_changed = Some(changed);
+            records.push(record);
+        }
+        insta::assert_snapshot!(render(&fixtures::report(records), Layout::default()));
+    }
+
+    #[test]
+    fn a_hostile_name_can_neither_break_a_line_nor_drive_the_terminal() {
+        let mut report = judged(vec![fixtures::mixes(
+            "a\nb\u{1b}[31m",
+            0,
+            "attn",
+            1e-4,
+            1e-7,
+        )]);
+        report.run.backend.device = Some("H200\0, \"fast\"\nΩ".to_owned());
+        let text = render(&report, Layout::default());
+        assert!(
+            text.chars().all(|c| c == '\n' || !c.is_control()),
+            "{text:?}"
+        );
+        assert!(text.contains(r#"H200\u{0}, "fast"\nΩ"#), "{text}");
+        assert!(text.contains(r"a\nb\u{1b}[31m"), "{text}");
+    }
+}
