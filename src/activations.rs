@@ -1,1 +1,310 @@
-//! The inputs x of a site: a named, seeded distribution, or a file.
+//! The inputs x: what the residual streams hold when a site mixes them.
+//!
+//! A row is one token's h streams of d values, flattened stream-major: index = j·d + c. Generated
+//! inputs are exact in bf16, the format the streams are stored in, and are keyed by (seed, layer,
+//! token): fewer tokens are a prefix of more, and both sites of a layer see the same rows.
+//!
+//! | name | rows |
+//! |---|---|
+//! | `normal` | N(0, 1) |
+//! | `outlier` | the same, but in row 0 three channels hold, in all streams, one value of 1e3–7e4 each (log-uniform, either sign; streams within 2 %), as a BOS token does in the published traces |
+//! | `copies` | one N(0, 1) row for all streams, each of which differs from it by 0.01·N: about one bf16 ulp |
+//! | `scaled:S` | S·N(0, 1), S from 1e-3 to 7e4 |
+//! | `file:PATH` | recorded: safetensors of BF16, F16 or F32, `layers.N.attn.x` and `layers.N.ffn.x` of [tokens, h, d], or one `x` for all sites that have none of their own |
+
+mod recorded;
+
+use std::{fmt, ops::Range, path::PathBuf, str::FromStr};
+
+use half::bf16;
+use ndarray::{Array2, Axis};
+use rayon::prelude::*;
+
+use crate::{
+    checkpoint::{CheckpointError, Model, Site, StoredType},
+    random::{Key, Purpose, Stream},
+};
+use recorded::Recorded;
+
+/// The scales that `scaled:S` accepts.
+const SCALES: std::ops::RangeInclusive<f32> = 1e-3..=7e4;
+
+/// The magnitudes of a BOS-like row's outliers.
+const OUTLIERS: Range<f64> = 1e3..7e4;
+
+/// How many channels of a BOS-like row are outliers.
+const OUTLIER_CHANNELS: usize = 3;
+
+/// How far the streams of `copies` differ, relative to the common row's rms.
+const COPY_DISTANCE: f32 = 0.01;
+
+/// A choice of inputs, as named on the command line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Inputs {
+    /// Independent standard normals.
+    Normal,
+    /// Normals with one BOS-like row.
+    Outlier,
+    /// Streams that are nearly the same.
+    Copies,
+    /// Normals of another scale.
+    Scaled(f32),
+    /// Recorded activations.
+    File(PathBuf),
+}
+
+impl fmt::Display for Inputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Normal => f.write_str("normal"),
+            Self::Outlier => f.write_str("outlier"),
+            Self::Copies => f.write_str("copies"),
+            Self::Scaled(scale) => write!(f, "scaled:{scale}"),
+            Self::File(path) => write!(f, "file:{}", path.display()),
+        }
+    }
+}
+
+impl FromStr for Inputs {
+    type Err = ActivationsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let unknown = || ActivationsError::Unknown(text.to_owned());
+        match text {
+            "normal" => return Ok(Self::Normal),
+            "outlier" => return Ok(Self::Outlier),
+            "copies" => return Ok(Self::Copies),
+            _ => {}
+        }
+        match text.split_once(':') {
+            Some(("scaled", scale)) => match scale.parse() {
+                Ok(scale) if SCALES.contains(&scale) => Ok(Self::Scaled(scale)),
+                _ => Err(ActivationsError::Scale(scale.to_owned())),
+            },
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// Why inputs cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ActivationsError {
+    /// Not a name of inputs.
+    #[error(
+        "there are no inputs {0:?}; choose normal, outlier, copies, scaled:S with S from 1e-3 to \
+         7e4, or file:PATH"
+    )]
+    Unknown(String),
+    /// A scale out of range.
+    #[error("scaled:{0} is not a number from 1e-3 to 7e4; choose one, such as scaled:100")]
+    Scale(String),
+    /// The file of recorded activations cannot be read.
+    #[error(transparent)]
+    File(#[from] CheckpointError),
+    /// The file holds no activations.
+    #[error(
+        "{path:?} holds no layers.N.attn.x, layers.N.ffn.x or x among its {tensors} tensors; \
+         record the streams before hc_pre under these names"
+    )]
+    NoTensor {
+        /// The file.
+        path: PathBuf,
+        /// How many tensors it holds.
+        tensors: usize,
+    },
+    /// Recorded activations of another model.
+    #[error(
+        "{tensor:?} in {path:?} has shape {found:?}, expected [tokens, {hc}, {hidden}] for this \
+         checkpoint; record the inputs of the same model"
+    )]
+    WrongShape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The model's streams.
+        hc: usize,
+        /// The model's hidden size.
+        hidden: usize,
+    },
+    /// Recorded activations of a type that is none.
+    #[error("{tensor:?} in {path:?} has dtype {found}, expected BF16, F16 or F32; convert it")]
+    WrongType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its dtype.
+        found: String,
+    },
+    /// More tokens than were recorded.
+    #[error(
+        "{tensor:?} in {path:?} holds {found} tokens, {wanted} are asked for; lower --tokens or \
+         leave it out"
+    )]
+    TooFewTokens {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// How many tokens it holds.
+        found: usize,
+        /// How many are asked for.
+        wanted: usize,
+    },
+}
+
+/// Inputs ready to be drawn or read.
+#[derive(Debug)]
+pub struct Activations {
+    seed: u64,
+    hidden: usize,
+    hc: usize,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Generated(Inputs),
+    Recorded(Recorded),
+}
+
+impl Activations {
+    /// Prepares inputs for a model; a file's header is read and checked here.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, holds no activations or those of another model.
+    pub fn open(inputs: &Inputs, seed: u64, model: &Model) -> Result<Self, ActivationsError> {
+        let source = match inputs {
+            Inputs::File(path) => Source::Recorded(Recorded::open(path, model)?),
+            generated => Source::Generated(generated.clone()),
+        };
+        Ok(Self {
+            seed,
+            hidden: model.hidden,
+            hc: model.hc,
+            source,
+        })
+    }
+
+    /// How many tokens were recorded for a site: `None` if the site is absent. Generated inputs
+    /// never end.
+    #[must_use]
+    pub fn available(&self, layer: u32, site: Site) -> Option<usize> {
+        match &self.source {
+            Source::Generated(_) => Some(usize::MAX),
+            Source::Recorded(recorded) => recorded.available(layer, site),
+        }
+    }
+
+    /// The format in which the site's x is exact: what it is stored in. `None` if absent.
+    #[must_use]
+    pub fn exact_in(&self, layer: u32, site: Site) -> Option<StoredType> {
+        match &self.source {
+            Source::Generated(_) => Some(StoredType::Bf16),
+            Source::Recorded(recorded) => recorded.exact_in(layer, site),
+        }
+    }
+
+    /// The rows `tokens` of a site's x, [tokens, h·d]; `None` if the file lacks the site.
+    ///
+    /// # Errors
+    ///
+    /// If fewer tokens were recorded, or the file cannot be read.
+    pub fn tokens(
+        &self,
+        layer: u32,
+        site: Site,
+        tokens: Range<usize>,
+    ) -> Result<Option<Array2<f32>>, ActivationsError> {
+        match &self.source {
+            Source::Generated(inputs) => Ok(Some(self.generate(inputs, layer, tokens))),
+            Source::Recorded(recorded) => recorded.tokens(layer, site, tokens),
+        }
+    }
+
+    fn generate(&self, inputs: &Inputs, layer: u32, tokens: Range<usize>) -> Array2<f32> {
+        let mut x = Array2::<f32>::zeros((tokens.len(), self.hc * self.hidden));
+        x.axis_iter_mut(Axis(0))
+            .into_par_iter()
+            .enumerate()
+            .for_each(|(row, mut values)| {
+                // Rows of a fresh array are contiguous.
+                if let Some(values) = values.as_slice_mut() {
+                    self.fill_row(inputs, layer, tokens.start + row, values);
+                }
+            });
+        x
+    }
+
+    fn stream(&self, purpose: Purpose, layer: u32, token: usize) -> Stream {
+        Stream::new(Key {
+            seed: self.seed,
+            purpose,
+            layer,
+            token: token as u64,
+        })
+    }
+
+    fn fill_row(&self, inputs: &Inputs, layer: u32, token: usize, row: &mut [f32]) {
+        let mut common = self.stream(Purpose::Activations, layer, token);
+        let mut scale = 1.0;
+        match inputs {
+            Inputs::Copies => {
+                common.fill_normal(&mut row[..self.hidden]);
+                row.copy_within(..self.hidden, self.hidden);
+                for stream in 2..self.hc {
+                    row.copy_within(..self.hidden, stream * self.hidden);
+                }
+                self.separate(layer, token, row);
+            }
+            _ => common.fill_normal(row),
+        }
+        if let Inputs::Scaled(factor) = inputs {
+            scale = *factor;
+        }
+        for value in row.iter_mut() {
+            *value = bf16::from_f32(scale * *value).to_f32();
+        }
+        if *inputs == Inputs::Outlier && token == 0 {
+            self.plant_outliers(layer, row);
+        }
+    }
+
+    /// Moves each stream a little way from the common row.
+    fn separate(&self, layer: u32, token: usize, row: &mut [f32]) {
+        let mut distances = vec![0.0_f32; row.len()];
+        self.stream(Purpose::Copies, layer, token)
+            .fill_normal(&mut distances);
+        for (value, distance) in row.iter_mut().zip(distances) {
+            *value += COPY_DISTANCE * distance;
+        }
+    }
+
+    /// Puts three channels of a BOS-like token far out, in all streams alike.
+    fn plant_outliers(&self, layer: u32, row: &mut [f32]) {
+        let mut stream = self.stream(Purpose::Outlier, layer, 0);
+        let (low, high) = (
+            libm::log(OUTLIERS.start * 1.02),
+            libm::log(OUTLIERS.end / 1.02),
+        );
+        let mut channels = Vec::with_capacity(OUTLIER_CHANNELS);
+        while channels.len() < OUTLIER_CHANNELS.min(self.hidden) {
+            let channel = stream.below(self.hidden);
+            if channels.contains(&channel) {
+                continue;
+            }
+            channels.push(channel);
+            let sign = if stream.below(2) == 0 { 1.0 } else { -1.0 };
+            let magnitude = sign * libm::exp(stream.uniform(low, high));
+            for copy in 0..self.hc {
+                let value = magnitude * stream.uniform(0.99, 1.01);
+                row[copy * self.hidden + channel] = bf16::from_f32(value as f32).to_f32();
+            }
+        }
+    }
+}

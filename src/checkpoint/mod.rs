@@ -1,1 +1,233 @@
-//! Finds and reads the few tensors needed out of shards that may be hundreds of GB.
+//! Checkpoints: finding and reading the few tensors the tool needs, by family, out of shards that
+//! may be hundreds of gigabytes; and making them up where there is no checkpoint.
+//!
+//! What lives here: names and shapes, safetensors headers and positional reads, the synthetic
+//! generator and its writer. What may not: any arithmetic on the weights beyond their statistics.
+//!
+//! | file | what it says |
+//! |---|---|
+//! | `locate` | which file holds which tensor of interest |
+//! | `index`, `shard`, `config`, `json` | the formats, distrustful of what was downloaded |
+//! | `names` | three spellings, one official name |
+//! | `family` | dimensions and constants of the model |
+//! | `layers`, `hc` | which layers are complete; a site's weights |
+//! | `dtype` | stored types, decoded without loss to f32 |
+//! | `synthetic` | weights with the published statistics |
+//! | `write` | a synthetic checkpoint on disk |
+//! | `inventory`, `stats` | what `inspect` shows |
+
+mod config;
+mod dtype;
+mod error;
+mod family;
+mod hc;
+mod index;
+mod json;
+mod layers;
+mod locate;
+mod names;
+pub(crate) mod shard;
+mod site;
+mod synthetic;
+
+pub use dtype::StoredType;
+pub use error::CheckpointError;
+pub use family::{Family, Model};
+pub use hc::HcWeights;
+pub use names::Group;
+pub use site::{NonFinite, Site, SourceKind};
+pub use synthetic::SyntheticModel;
+
+use layers::{evidence, set_mtp_aside};
+use locate::{Found, Located, Place, Strictness};
+use names::HC_PARTS;
+use synthetic::Generator;
+
+#[cfg(test)]
+mod tests;
+
+/// The prefix of a checkpoint that needs no disk.
+const SYNTHETIC_PREFIX: &str = "synthetic:";
+
+/// An open checkpoint: its model is known, its headers are checked, its tensors are not yet read.
+#[derive(Debug)]
+pub struct Checkpoint {
+    source: String,
+    kind: SourceKind,
+    model: Model,
+    layers: Vec<u32>,
+    found: Found,
+    generator: Option<Generator>,
+}
+
+impl Checkpoint {
+    /// Opens a directory with an index or one `model.safetensors`, a `.safetensors` file, or
+    /// `synthetic:flash|pro|v4.1|tiny`.
+    ///
+    /// # Errors
+    ///
+    /// Any defect of the hyper-connection tensors. Defects of others are notes.
+    pub fn open(spec: &str) -> Result<Self, CheckpointError> {
+        Self::open_with(spec, Strictness::Strict)
+    }
+
+    /// Opens what can be opened: defects are notes as long as one layer can be read.
+    ///
+    /// # Errors
+    ///
+    /// Where there is nothing to inspect.
+    pub fn open_for_inspection(spec: &str) -> Result<Self, CheckpointError> {
+        Self::open_with(spec, Strictness::Lenient)
+    }
+
+    /// A synthetic checkpoint in memory.
+    ///
+    /// # Errors
+    ///
+    /// None for the models there are; the checks are those of a checkpoint on disk.
+    pub fn synthetic(model: SyntheticModel, seed: u64) -> Result<Self, CheckpointError> {
+        let generator = Generator { model, seed };
+        Self::conclude(
+            format!("{SYNTHETIC_PREFIX}{model}"),
+            generator.found()?,
+            Some(generator),
+            Strictness::Strict,
+        )
+    }
+
+    fn open_with(spec: &str, strictness: Strictness) -> Result<Self, CheckpointError> {
+        if let Some(name) = spec.strip_prefix(SYNTHETIC_PREFIX) {
+            return Self::synthetic(name.parse()?, 0);
+        }
+        Self::conclude(
+            spec.to_owned(),
+            locate::find(spec, strictness)?,
+            None,
+            strictness,
+        )
+    }
+
+    /// Works out model, layers and kind from what was found.
+    fn conclude(
+        source: String,
+        mut found: Found,
+        generator: Option<Generator>,
+        strictness: Strictness,
+    ) -> Result<Self, CheckpointError> {
+        let marked = found.config.as_ref().is_some_and(|config| config.synthetic)
+            || found.shards.iter().any(|shard| shard.synthetic);
+        let kind = match marked || generator.is_some() {
+            true => SourceKind::Synthetic,
+            false => SourceKind::Real,
+        };
+        set_mtp_aside(&mut found);
+        let mut model = {
+            let Some(evidence) = evidence(&found) else {
+                return Err(layers::nothing_to_measure(source, &found));
+            };
+            family::conclude(&evidence, found.config.as_ref())?
+        };
+        let layers = layers::complete(&source, &model, &mut found, strictness)?;
+        model.notes.append(&mut found.problems);
+        model.notes.extend(layers::note_absent(&model, &layers));
+        Ok(Self {
+            source,
+            kind,
+            model,
+            layers,
+            found,
+            generator,
+        })
+    }
+
+    /// The model's dimensions and constants.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Whether the weights are real or synthetic.
+    #[must_use]
+    pub fn kind(&self) -> SourceKind {
+        self.kind
+    }
+
+    /// The checkpoint as the user named it.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The layers with all their hyper-connection tensors, ascending; MTP layers never.
+    #[must_use]
+    pub fn layers(&self) -> &[u32] {
+        &self.layers
+    }
+
+    /// Reads the hyper-connection weights of one site.
+    ///
+    /// # Errors
+    ///
+    /// If the layer or a tensor of it is not there, cannot be read, or holds NaN or infinities
+    /// and `nonfinite` refuses them.
+    pub fn hc(
+        &self,
+        layer: u32,
+        site: Site,
+        nonfinite: NonFinite,
+    ) -> Result<HcWeights, CheckpointError> {
+        if !self.layers.contains(&layer) {
+            return Err(match layers::missing_parts(&self.found, layer) {
+                missing if missing.len() == 2 * HC_PARTS.len() => CheckpointError::MissingLayer {
+                    layer,
+                    spec: self.source.clone(),
+                    have: layers::ranges(&self.layers),
+                },
+                missing => CheckpointError::IncompleteLayer {
+                    layer,
+                    spec: self.source.clone(),
+                    missing: missing.join(", "),
+                },
+            });
+        }
+        hc::read(self, layer, site, nonfinite)
+    }
+
+    /// Looks a tensor up by its official name.
+    fn tensor(&self, name: &str) -> Option<&Located> {
+        self.found.tensors.get(name)
+    }
+
+    /// Passes a tensor's bytes on in pieces of at most `piece` bytes.
+    fn visit(
+        &self,
+        located: &Located,
+        piece: usize,
+        mut visit: impl FnMut(&[u8]),
+    ) -> Result<(), CheckpointError> {
+        match (&located.place, &self.generator) {
+            (Place::Synthetic(spec), Some(generator)) => {
+                generator.bytes(spec).chunks(piece).for_each(visit);
+                Ok(())
+            }
+            (Place::Shard(number), _) if *number < self.found.shards.len() => {
+                let shard = &self.found.shards[*number];
+                let Some(entry) = shard.entries.get(&located.stored) else {
+                    return Ok(());
+                };
+                let length = entry.end - entry.begin;
+                let mut buffer = vec![0_u8; piece.min(length as usize)];
+                let mut offset = 0;
+                while offset < length {
+                    let take = (length - offset).min(piece as u64) as usize;
+                    shard.read_at(&located.stored, entry, offset, &mut buffer[..take])?;
+                    visit(&buffer[..take]);
+                    offset += take as u64;
+                }
+                Ok(())
+            }
+            // A place is made together with the shard or generator that it names.
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The few values of `config.json` that the arithmetic depends on.
+//!
+//! Only those are looked at, each is optional, and null counts as absent. V4.1 nests them in
+//! `text_config`.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+
+use super::{
+    error::{CheckpointError, quoted},
+    shard::{self, SYNTHETIC_KEY},
+};
+
+/// Larger than any real configuration.
+const LARGEST: u64 = 1 << 24;
+
+/// What `config.json` says, where it says it.
+#[derive(Debug, Default)]
+pub(super) struct Config {
+    pub(super) model_type: Option<String>,
+    pub(super) hidden_size: Option<usize>,
+    pub(super) hc_mult: Option<usize>,
+    pub(super) layers: Option<usize>,
+    pub(super) mtp_layers: usize,
+    pub(super) sinkhorn_iters: Option<u32>,
+    pub(super) hc_eps: Option<f64>,
+    pub(super) norm_eps: Option<f64>,
+    pub(super) index_topk: Option<usize>,
+    pub(super) index_heads: Option<usize>,
+    pub(super) index_head_dim: Option<usize>,
+    pub(super) q_lora_rank: Option<usize>,
+    /// The configuration says that the weights are synthetic.
+    pub(super) synthetic: bool,
+}
+
+impl Config {
+    /// Reads `path`; `None` if there is no such file.
+    pub(super) fn read(path: &Path) -> Result<Option<Self>, CheckpointError> {
+        if fs::symlink_metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+            return Ok(None);
+        }
+        let broken = |found: String, advice| CheckpointError::Config {
+            path: path.to_owned(),
+            found,
+            advice,
+        };
+        let length = shard::regular_file_length(path)?;
+        if length > LARGEST {
+            return Err(broken(
+                format!("it has {length} bytes"),
+                "check that it is a configuration",
+            ));
+        }
+        let bytes = fs::read(path).map_err(|error| CheckpointError::unreadable(path, &error))?;
+        if let Some(foreign) = shard::foreign_format(&bytes) {
+            return Err(broken(format!("it is {}", foreign.name), foreign.advice));
+        }
+        let whole: Value = serde_json::from_slice(&bytes)
+            .map_err(|error| broken(format!("{error}"), "download it again"))?;
+        if !whole.is_object() {
+            return Err(broken(
+                "it is not a JSON object".to_owned(),
+                "download it again",
+            ));
+        }
+        Self::parse(path, &whole).map(Some)
+    }
+
+    /// Takes the values from a parsed configuration; `path` is for messages.
+    pub(super) fn parse(path: &Path, whole: &Value) -> Result<Self, CheckpointError> {
+        Reader { path, whole }.config()
+    }
+}
+
+/// Looks keys up with an error that names the key.
+struct Reader<'a> {
+    path: &'a Path,
+    whole: &'a Value,
+}
+
+impl Reader<'_> {
+    fn config(&self) -> Result<Config, CheckpointError> {
+        let model_type = self
+            .get("model_type")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        Ok(Config {
+            // The outer type names the family; the inner one of a composite may be generic.
+            model_type: self.whole["model_type"]
+                .as_str()
+                .map(str::to_owned)
+                .or(model_type),
+            hidden_size: self.size("hidden_size", 1 << 20)?,
+            hc_mult: self.size("hc_mult", 1 << 10)?,
+            layers: self.size("num_hidden_layers", 1 << 16)?,
+            mtp_layers: self.mtp_layers()?,
+            sinkhorn_iters: self
+                .size("hc_sinkhorn_iters", 1000)?
+                .map(|iters| iters as u32),
+            hc_eps: self.epsilon("hc_eps")?,
+            norm_eps: self.epsilon("rms_norm_eps")?,
+            index_topk: self.size("index_topk", 1 << 30)?,
+            index_heads: self.size("index_n_heads", 1 << 20)?,
+            index_head_dim: self.size("index_head_dim", 1 << 20)?,
+            q_lora_rank: self.size("q_lora_rank", 1 << 24)?,
+            synthetic: self.whole.get(SYNTHETIC_KEY).is_some(),
+        })
+    }
+
+    fn get(&self, key: &str) -> Option<&Value> {
+        let nested = self.whole.get("text_config").and_then(|text| text.get(key));
+        nested
+            .or_else(|| self.whole.get(key))
+            .filter(|value| !value.is_null())
+    }
+
+    /// An integer from 1 to `largest`.
+    fn size(&self, key: &str, largest: u64) -> Result<Option<usize>, CheckpointError> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match value.as_u64() {
+            Some(size) if (1..=largest).contains(&size) => Ok(Some(size as usize)),
+            _ => Err(self.wrong(key, value, &format!("an integer from 1 to {largest}"))),
+        }
+    }
+
+    /// Zero is common here, unlike for the sizes.
+    fn mtp_layers(&self) -> Result<usize, CheckpointError> {
+        const KEY: &str = "num_nextn_predict_layers";
+        match self.get(KEY) {
+            None => Ok(0),
+            Some(value) => match value.as_u64() {
+                Some(count) if count <= 1 << 10 => Ok(count as usize),
+                _ => Err(self.wrong(KEY, value, "an integer from 0 to 1024")),
+            },
+        }
+    }
+
+    fn epsilon(&self, key: &str) -> Result<Option<f64>, CheckpointError> {
+        let Some(value) = self.get(key) else {
+            return Ok(None);
+        };
+        match value.as_f64() {
+            Some(eps) if (0.0..1.0).contains(&eps) => Ok(Some(eps)),
+            _ => Err(self.wrong(key, value, "a number from 0 to 1")),
+        }
+    }
+
+    fn wrong(&self, key: &str, value: &Value, expected: &str) -> CheckpointError {
+        CheckpointError::Config {
+            path: self.path.to_owned(),
+            found: format!(
+                "{key} is {}, expected {expected}",
+                quoted(&value.to_string())
+            ),
+            advice: "mend it, or remove the file to use the family's documented values",
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Which layers a checkpoint has, and what a layer must have.
+
+use std::collections::BTreeSet;
+
+use super::{
+    CheckpointError, Model, Site,
+    error::shape_text,
+    family::{Evidence, Shaped},
+    locate::{Found, Located, Strictness},
+    names::{Group, HC_PARTS, hc_name},
+};
+
+impl Located {
+    fn shaped(&self) -> Shaped<'_> {
+        Shaped {
+            name: &self.stored,
+            shape: &self.shape,
+        }
+    }
+}
+
+/// Some writers append MTP layers to the main stack (`layers.61` of 61): they are none of it.
+pub(super) fn set_mtp_aside(found: &mut Found) {
+    let Some(config) = &found.config else { return };
+    let Some(layers) = config.layers.filter(|_| config.mtp_layers > 0) else {
+        return;
+    };
+    let mtp = layers as u64..(layers + config.mtp_layers) as u64;
+    found
+        .tensors
+        .retain(|_, located| !located.layer.is_some_and(|l| mtp.contains(&u64::from(l))));
+}
+
+/// The tensors that determine the model, if there is a hyper-connection at all.
+pub(super) fn evidence(found: &Found) -> Option<Evidence<'_>> {
+    let first = |suffix: &str| {
+        found
+            .tensors
+            .iter()
+            .find(|(name, located)| located.layer.is_some() && name.ends_with(suffix))
+            .map(|(_, located)| located)
+    };
+    let function = first(".hc_attn_fn").or_else(|| first(".hc_ffn_fn"))?;
+    let deepest = found
+        .tensors
+        .values()
+        .filter(|located| located.group == Group::Hc)
+        .max_by_key(|located| located.layer)?;
+    Some(Evidence {
+        function: function.shaped(),
+        index_query: first(".indexer.wq_b.weight").map(Located::shaped),
+        index_weights: first(".indexer.weights_proj.weight").map(Located::shaped),
+        deepest: (deepest.layer?, &deepest.stored),
+        has_head: found.tensors.contains_key("hc_head_fn"),
+    })
+}
+
+/// Checks every hyper-connection tensor's shape and type; returns the complete layers.
+pub(super) fn complete(
+    source: &str,
+    model: &Model,
+    found: &mut Found,
+    strictness: Strictness,
+) -> Result<Vec<u32>, CheckpointError> {
+    let layers: BTreeSet<u32> = found
+        .tensors
+        .values()
+        .filter(|located| located.group == Group::Hc)
+        .filter_map(|located| located.layer)
+        .collect();
+    let mut complete = Vec::new();
+    for layer in layers {
+        let missing = missing_parts(found, layer);
+        let checked = if missing.is_empty() {
+            check_shapes(model, found, layer)
+        } else {
+            Err(CheckpointError::IncompleteLayer {
+                layer,
+                spec: source.to_owned(),
+                missing: missing.join(", "),
+            })
+        };
+        match checked {
+            Ok(()) => complete.push(layer),
+            Err(error) if strictness == Strictness::Strict => return Err(error),
+            Err(error) => found.problems.push(error.to_string()),
+        }
+    }
+    Ok(complete)
+}
+
+fn check_shapes(model: &Model, found: &Found, layer: u32) -> Result<(), CheckpointError> {
+    for site in Site::ALL {
+        for part in HC_PARTS {
+            let Some(located) = found.tensors.get(&hc_name(layer, site, part)) else {
+                continue;
+            };
+            let expected = match part {
+                "fn" => vec![model.mixes(), model.width()],
+                "base" => vec![model.mixes()],
+                _ => vec![3],
+            };
+            if located.shape != expected {
+                return Err(CheckpointError::WrongShape {
+                    tensor: located.stored.clone(),
+                    file: located.file.clone(),
+                    found: shape_text(&located.shape),
+                    expected: shape_text(&expected),
+                    because: format!(" for hidden size {} and {} streams", model.hidden, model.hc),
+                });
+            }
+            super::hc::plain_float(located)?;
+        }
+    }
+    Ok(())
+}
+
+/// The official names of the hyper-connection tensors that a layer lacks.
+pub(super) fn missing_parts(found: &Found, layer: u32) -> Vec<String> {
+    Site::ALL
+        .into_iter()
+        .flat_map(|site| HC_PARTS.map(|part| hc_name(layer, site, part)))
+        .filter(|name| !found.tensors.contains_key(name))
+        .collect()
+}
+
+/// A note if the model has layers that this checkpoint has not.
+pub(super) fn note_absent(model: &Model, layers: &[u32]) -> Option<String> {
+    let absent: Vec<u32> = (0..model.layers as u32)
+        .filter(|l| !layers.contains(l))
+        .collect();
+    (!absent.is_empty()).then(|| {
+        format!(
+            "of the model's {} layers, {} are not here",
+            model.layers,
+            ranges(&absent)
+        )
+    })
+}
+
+/// Ascending layers as `0-3, 7`.
+pub(super) fn ranges(layers: &[u32]) -> String {
+    let mut text = String::new();
+    let mut rest = layers;
+    while let Some(&first) = rest.first() {
+        let expected = u64::from(first)..;
+        let length = rest
+            .iter()
+            .zip(expected)
+            .take_while(|&(&l, e)| u64::from(l) == e)
+            .count();
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text.push_str(&first.to_string());
+        if length > 1 {
+            text.push_str(&format!("-{}", rest[length - 1]));
+        }
+        rest = &rest[length..];
+    }
+    if text.is_empty() {
+        "none".to_owned()
+    } else {
+        text
+    }
+}
+
+/// The error of a checkpoint without hyper-connections, with the likeliest reason.
+pub(super) fn nothing_to_measure(spec: String, found: &Found) -> CheckpointError {
+    let model_type = found
+        .config
+        .as_ref()
+        .and_then(|config| config.model_type.as_deref());
+    let hint = match (found.problems.first(), model_type) {
+        (Some(problem), _) => format!("the ones it should have cannot be read ({problem})"),
+        (None, Some(model_type)) => {
+            format!(
+                "it is a model of type {model_type} without hyper-connections, or a part of one"
+            )
+        }
+        (None, None) => "it is a model without hyper-connections, or a part of one".to_owned(),
+    };
+    CheckpointError::NoHyperConnections {
+        spec,
+        tensors: found.total,
+        hint,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn ranges_are_short() {
+        assert_eq!(ranges(&[]), "none");
+        assert_eq!(ranges(&[4]), "4");
+        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2, 5, 7-8");
+        assert_eq!(ranges(&[u32::MAX - 1, u32::MAX]), "4294967294-4294967295");
+    }
+}

@@ -1,0 +1,212 @@
+//! Which stored tensor is which, under three spellings.
+//!
+//! The canonical name is the official one: `layers.3.hc_attn_fn`. It may stand behind `model.`
+//! (what transformers 5.17 writes), or be spelled with transformers' module names
+//! (`model.layers.3.attn_hc.fn`, `…self_attn.compressor.indexer.q_b_proj.weight`). Tensors of MTP
+//! layers (`mtp.*`) and all others are none of ours: they have no canonical name here.
+
+use super::Site;
+
+/// What a tensor belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Group {
+    /// The hyper-connection weights of a site.
+    Hc,
+    /// The hyper-connection head at the end of the model.
+    Head,
+    /// An RMS norm's weight.
+    Norm,
+    /// The sparse-attention indexer, and the query projection that feeds it.
+    Indexer,
+}
+
+/// A tensor of interest under its official name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Canonical {
+    /// The layer; `None` for tensors of the whole model.
+    pub(super) layer: Option<u32>,
+    /// What it belongs to.
+    pub(super) group: Group,
+    /// The official name.
+    pub(super) name: String,
+}
+
+/// The parts of a site's hyper-connection weights.
+pub(super) const HC_PARTS: [&str; 3] = ["fn", "base", "scale"];
+
+/// The official name of one part of a site's hyper-connection weights.
+pub(super) fn hc_name(layer: u32, site: Site, part: &str) -> String {
+    format!("layers.{layer}.hc_{site}_{part}")
+}
+
+/// Recognises a stored name.
+pub(super) fn canonical(stored: &str) -> Option<Canonical> {
+    let name = ["model.language_model.", "model."]
+        .into_iter()
+        .find_map(|prefix| stored.strip_prefix(prefix))
+        .unwrap_or(stored);
+    if let Some(rest) = name.strip_prefix("layers.") {
+        let (index, part) = rest.split_once('.')?;
+        let layer = parse_layer(index)?;
+        let part = official_part(part);
+        let group = layer_group(&part)?;
+        return Some(Canonical {
+            layer: Some(layer),
+            group,
+            name: format!("layers.{layer}.{part}"),
+        });
+    }
+    let (group, name) = match name {
+        "hc_head_fn" | "hc_head.hc_fn" => (Group::Head, "hc_head_fn"),
+        "hc_head_base" | "hc_head.hc_base" => (Group::Head, "hc_head_base"),
+        "hc_head_scale" | "hc_head.hc_scale" => (Group::Head, "hc_head_scale"),
+        "norm.weight" => (Group::Norm, "norm.weight"),
+        _ => return None,
+    };
+    Some(Canonical {
+        layer: None,
+        group,
+        name: name.to_owned(),
+    })
+}
+
+/// A layer number as writers spell it: decimal, without sign or leading zeros.
+fn parse_layer(text: &str) -> Option<u32> {
+    let layer: u32 = text.parse().ok()?;
+    (layer.to_string() == text).then_some(layer)
+}
+
+/// The official spelling of what follows `layers.N.`.
+fn official_part(part: &str) -> String {
+    /// Prefixes by which transformers and older converters differ, in the order they apply.
+    const PREFIXES: [(&str, &str); 14] = [
+        ("self_attn.", "attn."),
+        ("attn_hc.", "hc_attn_"),
+        ("ffn_hc.", "hc_ffn_"),
+        ("input_layernorm.", "attn_norm."),
+        ("post_attention_layernorm.", "ffn_norm."),
+        ("attn.q_a_proj.", "attn.wq_a."),
+        ("attn.q_a_norm.", "attn.q_norm."),
+        ("attn.compressor.indexer.", "attn.indexer."),
+        ("attn.indexer.q_b_proj.", "attn.indexer.wq_b."),
+        ("attn.indexer.kv_proj.", "attn.indexer.compressor.wkv."),
+        ("attn.indexer.gate_proj.", "attn.indexer.compressor.wgate."),
+        ("attn.indexer.kv_norm.", "attn.indexer.compressor.norm."),
+        ("attn.indexer.position_bias", "attn.indexer.compressor.ape"),
+        ("attn.indexer.ape", "attn.indexer.compressor.ape"),
+    ];
+    let mut official = part.to_owned();
+    for (theirs, ours) in PREFIXES {
+        if let Some(rest) = official.strip_prefix(theirs) {
+            official = format!("{ours}{rest}");
+        }
+    }
+    match official.strip_suffix(".weight_scale_inv") {
+        Some(stem) => format!("{stem}.scale"),
+        None => official,
+    }
+}
+
+/// The group of an official part name, `None` if it is none of ours.
+fn layer_group(part: &str) -> Option<Group> {
+    let is_hc = ["hc_attn_", "hc_ffn_"]
+        .into_iter()
+        .find_map(|prefix| part.strip_prefix(prefix))
+        .is_some_and(|suffix| HC_PARTS.contains(&suffix));
+    match part {
+        _ if is_hc => Some(Group::Hc),
+        "attn_norm.weight" | "ffn_norm.weight" => Some(Group::Norm),
+        "attn.wq_a.weight" | "attn.wq_a.scale" | "attn.q_norm.weight" => Some(Group::Indexer),
+        _ if part.starts_with("attn.indexer.") => Some(Group::Indexer),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn official(stored: &str) -> Option<String> {
+        canonical(stored).map(|canonical| canonical.name)
+    }
+
+    #[test]
+    fn three_spellings_of_one_name() {
+        for (stored, name) in [
+            ("layers.3.hc_attn_fn", "layers.3.hc_attn_fn"),
+            ("model.layers.3.hc_attn_fn", "layers.3.hc_attn_fn"),
+            ("model.layers.3.attn_hc.fn", "layers.3.hc_attn_fn"),
+            (
+                "model.language_model.layers.3.hc_ffn_scale",
+                "layers.3.hc_ffn_scale",
+            ),
+            ("model.layers.42.ffn_hc.base", "layers.42.hc_ffn_base"),
+            ("hc_head_fn", "hc_head_fn"),
+            ("model.hc_head.hc_scale", "hc_head_scale"),
+            ("model.norm.weight", "norm.weight"),
+            (
+                "model.layers.0.input_layernorm.weight",
+                "layers.0.attn_norm.weight",
+            ),
+            (
+                "model.layers.0.post_attention_layernorm.weight",
+                "layers.0.ffn_norm.weight",
+            ),
+            (
+                "model.layers.2.self_attn.q_a_proj.weight",
+                "layers.2.attn.wq_a.weight",
+            ),
+            (
+                "model.layers.2.self_attn.q_a_proj.weight_scale_inv",
+                "layers.2.attn.wq_a.scale",
+            ),
+            (
+                "model.layers.2.self_attn.q_a_norm.weight",
+                "layers.2.attn.q_norm.weight",
+            ),
+            (
+                "model.layers.2.self_attn.compressor.indexer.q_b_proj.weight",
+                "layers.2.attn.indexer.wq_b.weight",
+            ),
+            (
+                "model.layers.2.self_attn.compressor.indexer.position_bias",
+                "layers.2.attn.indexer.compressor.ape",
+            ),
+            (
+                "model.layers.2.self_attn.compressor.indexer.kv_norm.weight",
+                "layers.2.attn.indexer.compressor.norm.weight",
+            ),
+            (
+                "model.layers.2.self_attn.compressor.indexer.gate_proj.weight",
+                "layers.2.attn.indexer.compressor.wgate.weight",
+            ),
+            (
+                "model.layers.2.self_attn.compressor.indexer.weights_proj.weight",
+                "layers.2.attn.indexer.weights_proj.weight",
+            ),
+        ] {
+            assert_eq!(official(stored).as_deref(), Some(name), "{stored}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_ours() {
+        for stored in [
+            "mtp.0.hc_attn_fn",
+            "mtp.0.hc_head_fn",
+            "model.mtp.0.hc_attn_fn",
+            "layers.03.hc_attn_fn",
+            "layers.+3.hc_attn_fn",
+            "layers.99999999999.hc_attn_fn",
+            "layers.x.hc_attn_fn",
+            "layers.3.hc_attn_fn.weight",
+            "layers.3.attn.compressor.ape",
+            "layers.3.ffn.experts.0.w1.weight",
+            "blk.3.hc_attn_fn.weight",
+            "embed.weight",
+            "",
+        ] {
+            assert_eq!(official(stored), None, "{stored}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The values of a synthetic tensor, determined by seed, layer, site and role alone.
+
+use std::{collections::BTreeMap, path::Path};
+
+use half::bf16;
+use rayon::prelude::*;
+
+use super::blueprint::{BLOCK, HC, Role, SyntheticModel, TensorSpec};
+use crate::{
+    checkpoint::{
+        CheckpointError, Site, StoredType,
+        config::Config,
+        locate::{Found, Located, Place},
+    },
+    random::{Key, Purpose, Stream},
+};
+
+/// The published rms of `hc_fn`.
+const FUNCTION_RMS: f64 = 0.039;
+
+/// The published range of the largest magnitude of `hc_fn`.
+const FUNCTION_MAX: std::ops::RangeInclusive<f32> = 0.6..=1.0;
+
+/// The share of wide entries, and how much wider they are: the mixture's kurtosis is 27.
+const WIDE_SHARE: f64 = 0.01;
+const WIDE_FACTOR: f64 = 6.4;
+
+/// The standard deviations of comb logits: in all, and of the part that the base adds.
+const COMB_STD: f64 = 4.0;
+const COMB_BASE_STD: f64 = 2.0;
+
+/// Makes the tensors of one synthetic model.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Generator {
+    pub(in super::super) model: SyntheticModel,
+    pub(in super::super) seed: u64,
+}
+
+impl Generator {
+    /// What a directory written by `synth` would hold, without a disk.
+    pub(in super::super) fn found(self) -> Result<Found, CheckpointError> {
+        let specs = (0..self.model.dims().layers)
+            .flat_map(|layer| self.model.layer_tensors(layer))
+            .chain(self.model.closing_tensors());
+        let tensors: BTreeMap<String, Located> = specs
+            .map(|spec| {
+                let located = Located {
+                    layer: spec.layer,
+                    group: spec.group,
+                    stored: spec.name.clone(),
+                    dtype: spec.dtype.name().to_owned(),
+                    shape: spec.shape.clone(),
+                    file: "synthetic".to_owned(),
+                    place: Place::Synthetic(spec),
+                };
+                (located.stored.clone(), located)
+            })
+            .collect();
+        let config = Config::parse(Path::new("config.json"), &self.model.config(self.seed))?;
+        let total = tensors.len();
+        Ok(Found {
+            tensors,
+            total,
+            config: Some(config),
+            ..Found::default()
+        })
+    }
+
+    /// The bytes of `tensor` as a safetensors file holds them.
+    pub(in super::super) fn bytes(&self, tensor: &TensorSpec) -> Vec<u8> {
+        let values = self.values(tensor);
+        match tensor.dtype {
+            StoredType::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            StoredType::Bf16 => values
+                .iter()
+                .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
+                .collect(),
+            StoredType::F16 => values
+                .iter()
+                .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
+                .collect(),
+            StoredType::F8E4M3 => {
+                let columns = tensor.shape[1];
+                let exponents = block_exponents(&values, columns);
+                let blocks = columns / BLOCK;
+                let exponent_at =
+                    |i: usize| exponents[i / columns / BLOCK * blocks + i % columns / BLOCK];
+                values
+                    .iter()
+                    .enumerate()
+                    .map(|(i, &value)| encode_e4m3(value * power_of_two(-exponent_at(i))))
+                    .collect()
+            }
+            StoredType::F8E8M0 => block_exponents(&values, tensor.shape[1] * BLOCK)
+                .into_iter()
+                .map(|exponent| (exponent + 127) as u8)
+                .collect(),
+        }
+    }
+
+    /// The values before rounding to the stored type; a scale tensor's are its weight's.
+    fn values(&self, tensor: &TensorSpec) -> Vec<f32> {
+        let hidden = self.model.dims().hidden;
+        match tensor.role {
+            Role::HcFunction => self.function(tensor),
+            Role::HcBase => self.base(tensor),
+            Role::HcScale => self.scale(tensor, HC * hidden),
+            Role::Norm | Role::QueryNorm | Role::IndexNorm => self.normals(tensor, 1.0, 0.1),
+            Role::IndexApe => self.normals(tensor, 0.0, 0.1),
+            Role::IndexWeights | Role::IndexKey | Role::IndexGate => {
+                self.normals(tensor, 0.0, 1.0 / (hidden as f64).sqrt())
+            }
+            Role::QueryDown | Role::IndexQuery => {
+                let weight = match tensor.dtype {
+                    StoredType::F8E8M0 => TensorSpec {
+                        shape: tensor.shape.iter().map(|blocks| blocks * BLOCK).collect(),
+                        ..tensor.clone()
+                    },
+                    _ => tensor.clone(),
+                };
+                let fan_in = weight.shape[1] as f64;
+                self.normals(&weight, 0.0, 1.0 / fan_in.sqrt())
+            }
+        }
+    }
+
+    /// The stream of one row of a tensor; `attempt` counts the tensors thrown away.
+    fn stream(&self, purpose: Purpose, tensor: &TensorSpec, attempt: u8, row: usize) -> Stream {
+        let site = match tensor.site {
+            None => 0_u64,
+            Some(Site::Attn) => 1,
+            Some(Site::Ffn) => 2,
+        };
+        let token = (tensor.role as u64) << 56 | site << 48 | u64::from(attempt) << 40 | row as u64;
+        let layer = tensor.layer.unwrap_or(u32::MAX);
+        Stream::new(Key {
+            seed: self.seed,
+            purpose,
+            layer,
+            token,
+        })
+    }
+
+    /// mean + deviation·N, row by row.
+    fn normals(&self, tensor: &TensorSpec, mean: f64, deviation: f64) -> Vec<f32> {
+        let columns = tensor.shape.last().copied().unwrap_or(1);
+        let mut values = vec![0.0_f32; tensor.shape.iter().product()];
+        let (mean, deviation) = (mean as f32, deviation as f32);
+        values
+            .par_chunks_mut(columns)
+            .enumerate()
+            .for_each(|(row, values)| {
+                self.stream(Purpose::Weight, tensor, 0, row)
+                    .fill_normal(values);
+                values
+                    .iter_mut()
+                    .for_each(|value| *value = mean + deviation * *value);
+            });
+        values
+    }
+
+    fn function(&self, tensor: &TensorSpec) -> Vec<f32> {
+        let variance_gain = 1.0 + WIDE_SHARE * (WIDE_FACTOR * WIDE_FACTOR - 1.0);
+        let narrow = (FUNCTION_RMS / variance_gain.sqrt()) as f32;
+        let columns = tensor.shape[1];
+        let mut values = vec![0.0_f32; tensor.shape.iter().product()];
+        // A head's fn or a tiny model's misses the range in one of three attempts, a full-size
+        // one's in one of a hundred: 256 misses in a row do not happen.
+        for attempt in 0..=u8::MAX {
+            values
+                .par_chunks_mut(columns)
+                .enumerate()
+                .for_each(|(row, values)| {
+                    self.stream(Purpose::Weight, tensor, attempt, row)
+                        .fill_normal(values);
+                    values.iter_mut().for_each(|value| *value *= narrow);
+                    let mut tail = self.stream(Purpose::WeightTail, tensor, attempt, row);
+                    widen(values, &mut tail);
+                });
+            let largest = values
+                .iter()
+                .fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            if FUNCTION_MAX.contains(&largest) {
+                break;
+            }
+        }
+        values
+    }
+
+    fn scale(&self, tensor: &TensorSpec, width: usize) -> Vec<f32> {
+        let mut stream = self.stream(Purpose::Weight, tensor, 0, 0);
+        let pre = stream.uniform(0.08, 0.12);
+        if tensor.shape == [1] {
+            return vec![pre as f32];
+        }
+        let post = stream.uniform(0.1, 0.2);
+        let mix_std = FUNCTION_RMS * (width as f64).sqrt();
+        let from_token = (COMB_STD * COMB_STD - COMB_BASE_STD * COMB_BASE_STD).sqrt();
+        let comb = from_token / mix_std * stream.uniform(0.95, 1.05);
+        vec![pre as f32, post as f32, comb as f32]
+    }
+
+    /// The first 2·h entries belong to pre and post, the others to comb.
+    fn base(&self, tensor: &TensorSpec) -> Vec<f32> {
+        let mut values = self.normals(tensor, 0.0, 1.0);
+        for (index, value) in values.iter_mut().enumerate() {
+            *value *= if index < 2 * HC {
+                0.5
+            } else {
+                COMB_BASE_STD as f32
+            };
+        }
+        values
+    }
+}
+
+/// Widens each value with the chance [`WIDE_SHARE`], by drawing the distances between them.
+fn widen(values: &mut [f32], stream: &mut Stream) {
+    let per_log = 1.0 / libm::log(1.0 - WIDE_SHARE);
+    let mut next_gap = || (libm::log(stream.unit()) * per_log) as usize;
+    let mut position = next_gap();
+    while let Some(value) = values.get_mut(position) {
+        *value *= WIDE_FACTOR as f32;
+        position += 1 + next_gap();
+    }
+}
+
+/// ⌈log₂(amax/448)⌉ of each block of 128×128, in row-major order of blocks.
+fn block_exponents(values: &[f32], columns: usize) -> Vec<i32> {
+    let mut exponents = Vec::new();
+    for rows in values.chunks(columns * BLOCK) {
+        for first in (0..columns).step_by(BLOCK) {
+            let largest = rows
+                .chunks(columns)
+                .flat_map(|row| &row[first..(first + BLOCK).min(columns)])
+                .fold(0.0_f32, |largest, value| largest.max(value.abs()));
+            let bits = (largest / 448.0).to_bits();
+            let ceil = i32::from(bits & 0x007f_ffff != 0);
+            exponents.push((bits >> 23) as i32 - 127 + ceil);
+        }
+    }
+    exponents
+}
+
+/// Exact for the exponents that block scales of these weights have.
+fn power_of_two(exponent: i32) -> f32 {
+    f32::from_bits(((exponent + 127) as u32) << 23)
+}
+
+/// To nearest even; beyond ±448 to ±448.
+fn encode_e4m3(value: f32) -> u8 {
+    let sign = ((value.to_bits() >> 31) as u8) << 7;
+    let magnitude = value.abs().min(448.0);
+    // The spacing is 2⁻⁹ below 2⁻⁶, and an eighth of the power of two at or below it above.
+    let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(-6);
+    let steps = (magnitude * power_of_two(3 - exponent)).round_ties_even() as u8;
+    // 8..=16 steps of a normal number carry into the exponent field by themselves.
+    sign | ((((exponent + 6) as u8) << 3) + steps)
+}
