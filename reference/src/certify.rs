@@ -102,10 +102,12 @@ impl Finding {
     fn of(got: f64, x_row: &[f32], w_row: &[f32]) -> Self {
         let exact = exact::dot(x_row, w_row);
         let same = got == exact || (got.is_nan() && exact.is_nan());
-        let diff = match () {
-            () if same => 0.0,
-            () if got.is_finite() && exact.is_finite() => (got - exact).abs(),
-            () => f64::NAN,
+        let diff = if same {
+            0.0
+        } else if got.is_finite() && exact.is_finite() {
+            (got - exact).abs()
+        } else {
+            f64::NAN
         };
         Self {
             diff,
@@ -158,10 +160,12 @@ fn cosine(dot: f64, norm: f64) -> f64 {
     } else {
         norm.is_finite() && !dot.is_finite()
     };
-    match () {
-        () if impossible => -1.0,
-        () if norm == 0.0 => f64::INFINITY,
-        () => dot.abs() / norm,
+    if impossible {
+        -1.0
+    } else if norm == 0.0 {
+        f64::INFINITY
+    } else {
+        dot.abs() / norm
     }
 }
 

@@ -49,9 +49,9 @@ pub fn dot(level: Level, x: ArrayView2<f32>, w: ArrayView2<f32>) -> Array2<f64> 
     result
 }
 
-/// Tokens of one task: enough tasks to keep all threads busy to the end, in whole blocks.
+/// Tokens of one task, in whole blocks: every thread has work, and as few tasks as that allows read all weights.
 fn tile_rows(tokens: usize) -> usize {
-    let even = tokens.div_ceil(4 * rayon::current_num_threads());
+    let even = tokens.div_ceil(rayon::current_num_threads());
     even.next_multiple_of(ROWS).min(MOST_TILE_ROWS)
 }
 
