@@ -1,1 +1,4 @@
 //! The command line: clap types, one file per command. Knows nothing of numerics.
+
+pub mod exit;
+pub mod gate;

@@ -224,6 +224,27 @@ mod tests {
         assert_eq!(back.worst_index, Some(u64::MAX));
     }
 
+    /// The vector [1, inf, -inf, nan] that others write as [1, null, null, null].
+    #[test]
+    fn the_non_finite_vector_is_not_nulled() {
+        let values = [1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN].map(Value);
+        let text = serde_json::to_string(&values).unwrap();
+        assert_eq!(text, r#"[1.0,"Infinity","-Infinity","NaN"]"#);
+        let back: [Value; 4] = serde_json::from_str(&text).unwrap();
+        assert_eq!(back[..3], values[..3]);
+        assert!(back[3].0.is_nan());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_number_reads_back_as_the_same_bits(bits: u64) {
+            let value = f64::from_bits(bits);
+            let text = serde_json::to_string(&Value(value)).unwrap();
+            let back: Value = serde_json::from_str(&text).unwrap();
+            assert!(back.0.to_bits() == bits || (back.0.is_nan() && value.is_nan()), "{text}");
+        }
+    }
+
     #[test]
     fn a_report_reads_back_as_it_was_and_writes_the_same_bytes() {
         let report = fixtures::mix_report();
@@ -273,6 +294,14 @@ mod tests {
             (
                 &good.replacen("\"tool\"", "\"tooool\"", 1),
                 "unknown field `tooool`",
+            ),
+            (
+                &good.replacen("\"suite\"", "\"drift\": null, \"suite\"", 1),
+                "drift is null in a record",
+            ),
+            (
+                &good.replacen("\"suite\"", "\"rel_l2\": \"NaN\", \"suite\"", 1),
+                "rel_l2 stands twice",
             ),
             (
                 &good.replacen("\"rel_l2\": ", "\"rel_l2\": \"nan\", \"x\": ", 1),

@@ -2,7 +2,7 @@
 //!
 //! [`Report`] is the one result model: a header that says what ran on what, flat [`Record`]s, and
 //! the conclusions drawn from them. Every format is a pure function of it. Nothing here measures,
-//! decides or touches the terminal; only [`write`] touches files.
+//! decides or touches the terminal; only [`mod@write`] touches files.
 
 pub mod csv;
 pub mod field;

@@ -3,7 +3,10 @@
 use std::{borrow::Cow, collections::HashSet, fmt, ops::Deref};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, MapAccess, Visitor},
+};
 use thiserror::Error;
 
 use super::{field::KeyField, measures::Measures};
@@ -114,7 +117,8 @@ pub struct Record {
 /// A flattened struct cannot refuse unknown fields by derive, so the row is split by name first.
 impl<'de> Deserialize<'de> for Record {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (key, measures) = serde_json::Map::deserialize(deserializer)?
+        let (key, measures) = deserializer
+            .deserialize_map(RowVisitor)?
             .into_iter()
             .partition(|(name, _)| Key::NAMES.contains(&name.as_str()));
         let key = serde_json::from_value(serde_json::Value::Object(key));
@@ -123,6 +127,36 @@ impl<'de> Deserialize<'de> for Record {
             key: key.map_err(de::Error::custom)?,
             measures: measures.map_err(de::Error::custom)?,
         })
+    }
+}
+
+/// Takes a row apart and refuses what would lose a failure: a field that stands twice, of which
+/// only the last would count, and a null, which is what other writers make of NaN.
+struct RowVisitor;
+
+impl<'de> Visitor<'de> for RowVisitor {
+    type Value = serde_json::Map<String, serde_json::Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a record, which is an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut row: A) -> Result<Self::Value, A::Error> {
+        let mut fields = serde_json::Map::new();
+        while let Some((name, value)) = row.next_entry::<String, serde_json::Value>()? {
+            if value.is_null() {
+                return Err(de::Error::custom(format!(
+                    "{name} is null in a record; NaN is written \"NaN\", and what does not apply is left out"
+                )));
+            }
+            if fields.contains_key(&name) {
+                return Err(de::Error::custom(format!(
+                    "{name} stands twice in a record"
+                )));
+            }
+            fields.insert(name, value);
+        }
+        Ok(fields)
     }
 }
 

@@ -50,7 +50,7 @@ pub fn values(rows: &[&Record], measure: &str) -> Vec<f64> {
     rows.iter().filter_map(value).collect()
 }
 
-/// The median, the mean of the middle two where there are two (as NumPy's); NaN if any value is;
+/// The median, the mean of the middle two where there are two (as `NumPy` does); NaN if any value is;
 /// nothing of nothing.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {

@@ -156,8 +156,12 @@ fn variant_row(report: &Report, name: &str, digits: Digits) -> Vec<String> {
     let is_own = |verdict: &&Verdict| verdict.variant == name;
     vec![
         printable(name),
-        cell(median_of(&mixes, "rel_l2"), |v| sci(v, digits.median)),
-        cell(high.map(|high| high.value), |v| sci(v, digits.worst)),
+        cell(median_of(&mixes, "rel_l2"), |v| {
+            sci_within(v, digits.median, 7)
+        }),
+        cell(high.map(|high| high.value), |v| {
+            sci_within(v, digits.worst, 7)
+        }),
         high.map_or_else(
             || ABSENT.to_owned(),
             |high| high.record.key.place().trim_start_matches('L').to_owned(),
@@ -169,7 +173,7 @@ fn variant_row(report: &Report, name: &str, digits: Digits) -> Vec<String> {
             sci_within(v, 2, 6)
         }),
         cell(worst(&rows, "bound_ratio").map(|high| high.value), |v| {
-            plain(v, 2)
+            ratio(v)
         }),
         report
             .verdicts
@@ -207,7 +211,7 @@ fn stage_table(rows: &[&Record], name: &str) -> String {
             cell(get("cosine_gap"), |v| sci(v, 2)),
             cell(get("max_scaled"), |v| sci(v, 2)),
             cell(get("token_rel_l2_max"), |v| sci(v, 2)),
-            cell(get("bound_ratio"), |v| plain(v, 2)),
+            cell(get("bound_ratio"), ratio),
         ]
     };
     let table = plain_table(&HEADER, &[0, 1], rows.iter().map(line));
@@ -263,6 +267,16 @@ fn notes(report: &Report, width: usize) -> String {
         lines.push(wrap(&printable(&text), width, "  "));
     }
     lines.join("\n")
+}
+
+/// Plain where that is short, and never wider than its column.
+fn ratio(value: f64) -> String {
+    let text = plain(value, 2);
+    if text.len() <= 6 {
+        text
+    } else {
+        sci_within(value, 2, 6)
+    }
 }
 
 fn cell(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
@@ -396,6 +410,24 @@ mod tests {
         let text = render(&report, Layout::default());
         assert!(widest(&text) <= 80, "{text}");
         insta::assert_snapshot!(text);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_numbers_fit_80_columns(bits in proptest::array::uniform6(0_u64..)) {
+            let [rel_l2, operand, arith, slope, bound, y] = bits.map(f64::from_bits);
+            let size = |value: f64| Some(Value(value.abs()));
+            let mut mixes = fixtures::mixes("bf16-patch-scaled", 60, "attn", 1e-3, 1e-7);
+            mixes.measures.rel_l2 = size(rel_l2);
+            mixes.measures.operand_rel_l2 = size(operand);
+            mixes.measures.arith_rel_l2 = size(arith);
+            mixes.measures.slope = Some(Value(slope));
+            mixes.measures.bound_ratio = size(bound);
+            let mut out = fixtures::record("bf16-patch-scaled", 60, "attn", "y_bf16", 1e-3);
+            out.measures.rel_l2 = size(y);
+            let text = render(&judged(vec![mixes, out]), Layout::default());
+            assert!(widest(&text) <= 80, "{text}");
+        }
     }
 
     #[test]

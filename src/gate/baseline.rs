@@ -1,0 +1,196 @@
+//! A report beside the one it must not be worse than.
+//!
+//! Rows are matched on their key. Where the thresholds allow another backend or arch, that field is
+//! left out of the match. What is not the same experiment (other tensors, another backend, arch or
+//! recipe, a missing row) fails by itself, whatever the numbers say.
+
+use std::collections::HashMap;
+
+use super::{Allowed, GateError, reproduce};
+use crate::report::{Breach, GateOutcome, Key, Record, Report};
+
+/// A report and its baseline, with their rows matched.
+pub(super) struct Pair<'a> {
+    pub(super) report: &'a Report,
+    baseline: &'a Report,
+    allow: &'a [Allowed],
+    baseline_rows: HashMap<Key, &'a Record>,
+    report_rows: HashMap<Key, &'a Record>,
+}
+
+impl<'a> Pair<'a> {
+    /// Matches the rows.
+    pub(super) fn new(
+        report: &'a Report,
+        baseline: &'a Report,
+        allow: &'a [Allowed],
+    ) -> Result<Self, GateError> {
+        if baseline.records.is_empty() {
+            return Err(GateError::EmptyBaseline);
+        }
+        Ok(Self {
+            report,
+            baseline,
+            allow,
+            baseline_rows: by_key(baseline, allow)?,
+            report_rows: by_key(report, allow)?,
+        })
+    }
+
+    /// The baseline's row of the same key.
+    pub(super) fn partner(&self, record: &Record) -> Option<&'a Record> {
+        self.baseline_rows
+            .get(&masked(&record.key, self.allow))
+            .copied()
+    }
+
+    /// Whether both are reports of one experiment, a check per aspect.
+    pub(super) fn identity(&self) -> Vec<GateOutcome> {
+        let (now, before) = (&self.report.run, &self.baseline.run);
+        vec![
+            self.same(
+                Allowed::Digest,
+                "checkpoint digest",
+                &now.checkpoint.digest,
+                &before.checkpoint.digest,
+            ),
+            self.same(
+                Allowed::Backend,
+                "backend",
+                &now.backend.name,
+                &before.backend.name,
+            ),
+            self.same(
+                Allowed::Arch,
+                "arch",
+                &now.backend.arch,
+                &before.backend.arch,
+            ),
+            self.same_recipes(),
+            self.no_row_vanished(),
+        ]
+    }
+
+    fn same(&self, aspect: Allowed, name: &str, now: &str, before: &str) -> GateOutcome {
+        let mut breaches = Vec::new();
+        if now != before {
+            let word = word(aspect);
+            breaches.push(sentence_only(format!(
+                "{name} is {now}, the baseline's is {before}; compare like with like, or allow it with [baseline] allow = [\"{word}\"]"
+            )));
+        }
+        self.outcome(aspect, format!("baseline: same {name}"), 1, breaches)
+    }
+
+    fn same_recipes(&self) -> GateOutcome {
+        let mut breaches = Vec::new();
+        let mut shared = 0;
+        for (name, before) in &self.baseline.recipes {
+            let Some(now) = self.report.recipes.get(name) else {
+                continue;
+            };
+            shared += 1;
+            if now != before {
+                breaches.push(sentence_only(format!(
+                    "recipe {name} is not what it was in the baseline; write a new baseline, or allow it with [baseline] allow = [\"recipes\"]"
+                )));
+            }
+        }
+        let check = "baseline: same recipes".to_owned();
+        self.outcome(Allowed::Recipes, check, shared, breaches)
+    }
+
+    fn no_row_vanished(&self) -> GateOutcome {
+        let mut breaches = Vec::new();
+        for record in self.baseline.records.iter() {
+            if !self
+                .report_rows
+                .contains_key(&masked(&record.key, self.allow))
+            {
+                breaches.push(Breach {
+                    key: Some(record.key.clone()),
+                    reproduce: Some(reproduce(self.baseline, &record.key)),
+                    ..sentence_only("the baseline has this row, the report has not".to_owned())
+                });
+            }
+        }
+        let is_new = |record: &&Record| self.partner(record).is_none();
+        let mut check = "baseline: no row vanished".to_owned();
+        match self.report.records.iter().filter(is_new).count() {
+            0 => {}
+            1 => check.push_str(" (1 new row, not compared)"),
+            new => check.push_str(&format!(" ({new} new rows, not compared)")),
+        }
+        let matched = self.baseline.records.len() as u64;
+        self.outcome(Allowed::Rows, check, matched, breaches)
+    }
+
+    fn outcome(
+        &self,
+        aspect: Allowed,
+        mut check: String,
+        matched: u64,
+        mut breaches: Vec<Breach>,
+    ) -> GateOutcome {
+        if !breaches.is_empty() && self.allow.contains(&aspect) {
+            check.push_str(": differs, which is allowed");
+            breaches.clear();
+        }
+        GateOutcome {
+            check,
+            passed: breaches.is_empty(),
+            matched,
+            breaches,
+            improved: Vec::new(),
+        }
+    }
+}
+
+fn sentence_only(sentence: String) -> Breach {
+    Breach {
+        key: None,
+        value: None,
+        limit: None,
+        sentence,
+        reproduce: None,
+    }
+}
+
+fn word(aspect: Allowed) -> &'static str {
+    match aspect {
+        Allowed::Digest => "digest",
+        Allowed::Backend => "backend",
+        Allowed::Arch => "arch",
+        Allowed::Recipes => "recipes",
+        Allowed::Rows => "rows",
+    }
+}
+
+/// The key without what may differ.
+fn masked(key: &Key, allow: &[Allowed]) -> Key {
+    let mut key = key.clone();
+    if allow.contains(&Allowed::Backend) {
+        key.backend.clear();
+    }
+    if allow.contains(&Allowed::Arch) {
+        key.arch.clear();
+    }
+    key
+}
+
+fn by_key<'a>(
+    report: &'a Report,
+    allow: &[Allowed],
+) -> Result<HashMap<Key, &'a Record>, GateError> {
+    let mut rows = HashMap::with_capacity(report.records.len());
+    for record in report.records.iter() {
+        if rows.insert(masked(&record.key, allow), record).is_some() {
+            let words: Vec<&str> = allow.iter().copied().map(word).collect();
+            return Err(GateError::Ambiguous {
+                allowed: format!("{words:?}"),
+                key: Box::new(record.key.clone()),
+            });
+        }
+    }
+    Ok(rows)
+}

@@ -1,0 +1,217 @@
+//! One limit, applied to every row it matches.
+
+use std::path::Path;
+
+use super::{GateError, Limit, Ratio, baseline::Pair, reproduce};
+use crate::{
+    measure::value::Value,
+    report::{Better, Breach, GateOutcome, Improvement, Measures, Record, Report, number::exact},
+};
+
+/// Applies a limit.
+pub(super) fn apply(
+    limit: &Limit,
+    origin: &Path,
+    report: &Report,
+    pair: Option<&Pair<'_>>,
+) -> Result<GateOutcome, GateError> {
+    let check = limit.to_string();
+    let is_meant = |record: &&Record| limit.matchers.iter().all(|m| m.is_match(&record.key));
+    let rows: Vec<&Record> = report.records.iter().filter(is_meant).collect();
+    if rows.is_empty() {
+        return Err(GateError::Unmatched {
+            origin: origin.to_owned(),
+            line: limit.line,
+            check,
+        });
+    }
+    let mut outcome = GateOutcome {
+        check,
+        passed: true,
+        matched: rows.len() as u64,
+        breaches: Vec::new(),
+        improved: Vec::new(),
+    };
+    if limit.max.is_some() || limit.min.is_some() {
+        for record in &rows {
+            if let Some(failure) = against_bounds(limit, record) {
+                outcome.breaches.push(failure.breach(report, record));
+            }
+        }
+    }
+    if let Some(ratio) = limit.ratio {
+        let pair = pair.ok_or_else(|| GateError::NoBaseline {
+            origin: origin.to_owned(),
+            line: limit.line,
+            check: outcome.check.clone(),
+        })?;
+        compare_rows(limit.measure, ratio, &rows, pair, &mut outcome)?;
+    }
+    outcome.passed = outcome.breaches.is_empty();
+    Ok(outcome)
+}
+
+/// Why a row does not pass.
+struct Failure {
+    value: Option<f64>,
+    limit: Option<f64>,
+    sentence: String,
+}
+
+impl Failure {
+    fn breach(self, report: &Report, record: &Record) -> Breach {
+        Breach {
+            key: Some(record.key.clone()),
+            value: self.value.map(Value),
+            limit: self.limit.map(Value),
+            sentence: self.sentence,
+            reproduce: Some(reproduce(report, &record.key)),
+        }
+    }
+}
+
+fn absent(measure: &str) -> Failure {
+    Failure {
+        value: None,
+        limit: None,
+        sentence: format!("measure absent: the row has no {measure}"),
+    }
+}
+
+/// Whether a limit can say anything about the value: a number, or the +Inf by which the measure
+/// itself says that nothing differs.
+fn is_comparable(measure: &str, value: f64) -> bool {
+    let is_perfect =
+        value == f64::INFINITY && Measures::better(measure) == Some(Better::LargerToInfinity);
+    value.is_finite() || is_perfect
+}
+
+fn against_bounds(limit: &Limit, record: &Record) -> Option<Failure> {
+    let measure = limit.measure;
+    let Some(value) = record.measures.get(measure).map(|n| n.as_f64()) else {
+        return Some(absent(measure));
+    };
+    let failure = |bound, sentence| {
+        Some(Failure {
+            value: Some(value),
+            limit: bound,
+            sentence,
+        })
+    };
+    if !is_comparable(measure, value) {
+        let bound = limit.max.or(limit.min);
+        return failure(
+            bound,
+            format!("{measure} is {}, which no limit accepts", exact(value)),
+        );
+    }
+    if let Some(max) = limit.max {
+        let is_within = value <= max;
+        if !is_within {
+            let (value, max_text) = (exact(value), exact(max));
+            return failure(
+                Some(max),
+                format!("{measure} {value} is above max {max_text}"),
+            );
+        }
+    }
+    if let Some(min) = limit.min {
+        let is_within = value >= min;
+        if !is_within {
+            let (value, min_text) = (exact(value), exact(min));
+            return failure(
+                Some(min),
+                format!("{measure} {value} is below min {min_text}"),
+            );
+        }
+    }
+    None
+}
+
+/// Compares the rows that the baseline has as well. New rows and measures that the baseline did not
+/// have are no failure, but something has to be compared.
+fn compare_rows(
+    measure: &str,
+    ratio: Ratio,
+    rows: &[&Record],
+    pair: &Pair<'_>,
+    outcome: &mut GateOutcome,
+) -> Result<(), GateError> {
+    let mut compared = 0;
+    for record in rows {
+        let Some(partner) = pair.partner(record) else {
+            continue;
+        };
+        let Some(before) = partner.measures.get(measure).map(|n| n.as_f64()) else {
+            continue;
+        };
+        compared += 1;
+        let Some(now) = record.measures.get(measure).map(|n| n.as_f64()) else {
+            outcome
+                .breaches
+                .push(absent(measure).breach(pair.report, record));
+            continue;
+        };
+        match compare(measure, ratio, now, before) {
+            Change::Within => {}
+            Change::Better => outcome.improved.push(Improvement {
+                key: record.key.clone(),
+                value: Value(now),
+                baseline: Value(before),
+            }),
+            Change::Worse(sentence) => {
+                let failure = Failure {
+                    value: Some(now),
+                    limit: Some(before),
+                    sentence,
+                };
+                outcome.breaches.push(failure.breach(pair.report, record));
+            }
+        }
+    }
+    if compared == 0 {
+        return Err(GateError::NothingShared {
+            check: outcome.check.clone(),
+        });
+    }
+    Ok(())
+}
+
+enum Change {
+    Within,
+    Better,
+    Worse(String),
+}
+
+fn compare(measure: &str, ratio: Ratio, now: f64, before: f64) -> Change {
+    if !is_comparable(measure, now) {
+        let text = exact(now);
+        return Change::Worse(format!("{measure} is {text}, which no limit accepts"));
+    }
+    if before.is_nan() {
+        return Change::Worse(format!(
+            "{measure} is NaN in the baseline, so nothing can be compared with it"
+        ));
+    }
+    // Both as sizes of an error or both as a similarity: `is_no_worse(a, b)` reads the same.
+    let is_no_worse = |a: f64, b: f64| match Measures::better(measure) {
+        Some(Better::Larger | Better::LargerToInfinity) => {
+            b <= a * ratio.max_ratio || b - a <= ratio.floor
+        }
+        _ => a.abs() <= b.abs() * ratio.max_ratio || a.abs() - b.abs() <= ratio.floor,
+    };
+    if !is_no_worse(now, before) {
+        return Change::Worse(format!(
+            "{measure} {} is worse than the baseline's {} by more than a factor {} and by more than {}",
+            exact(now),
+            exact(before),
+            exact(ratio.max_ratio),
+            exact(ratio.floor)
+        ));
+    }
+    if is_no_worse(before, now) {
+        Change::Within
+    } else {
+        Change::Better
+    }
+}
