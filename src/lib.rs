@@ -1,7 +1,7 @@
 //! ulpdrift: how far is this kernel from the truth, on your weights?
 //!
 //! Data flows one way: [`checkpoint`] → case → [`suite`] → [`measure`] → [`report`] → [`gate`].
-//! Numerics ([`format`], [`tensor_core`], [`recipe`], [`backend`], [`measure`]) know nothing of
+//! Numerics ([`mod@format`], [`tensor_core`], [`recipe`], [`backend`], [`measure`]) know nothing of
 //! files or the terminal; [`cli`] knows nothing of numerics.
 
 pub mod activations;

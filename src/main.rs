@@ -1,3 +1,10 @@
 //! Parse, dispatch, exit code: nothing else.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser;
+use ulpdrift::cli::{Cli, run};
+
+fn main() -> ExitCode {
+    run(&Cli::parse())
+}

@@ -153,7 +153,7 @@ impl Stream {
 const LAST_EDGE: f64 = 3.654_152_885_361_009;
 
 /// The width a rectangle of the base box's area (its tail included) would have.
-const BASE_WIDTH: f64 = 3.910_757_959_537_090;
+const BASE_WIDTH: f64 = 3.910_757_959_537_09;
 
 /// The box edges, descending from the base box's nominal width to 0, and exp(-x²/2) at each.
 struct Ziggurat {

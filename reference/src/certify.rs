@@ -29,6 +29,24 @@ pub struct Certificate {
     pub worst_condition: f64,
 }
 
+impl Certificate {
+    /// What two certificates say together: all that was checked, and the worst of each.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        Self {
+            checked: self.checked + other.checked,
+            max_abs_diff: worse(self.max_abs_diff, other.max_abs_diff),
+            max_rel_to_scale: worse(self.max_rel_to_scale, other.max_rel_to_scale),
+            worst_condition: worse(self.worst_condition, other.worst_condition),
+        }
+    }
+}
+
+/// The larger of two, NaN being the worst of all.
+fn worse(a: f64, b: f64) -> f64 {
+    if a.is_nan() || a > b { a } else { b }
+}
+
 /// Recomputes chosen outputs of `dot = x·wᵀ`: x `[T, K]`, w `[N, K]`, dot `[T, N]`.
 ///
 /// # Panics

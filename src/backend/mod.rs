@@ -1,1 +1,118 @@
 //! Executes an operation under a recipe.
+//!
+//! One trait, a handful of operations. A backend names itself in every report, and the one that ran
+//! is the one named: nothing here falls back in silence. [`emulate`] runs on any CPU.
+//!
+//! Invariant at stage `dot`: for the same inputs, recipe and arch every backend gives the same bits.
+
+pub mod emulate;
+
+use ndarray::{Array1, Array2, ArrayView2};
+use thiserror::Error;
+
+use crate::{
+    recipe::{Epilogue, MixRecipe, splits::Launch},
+    tensor_core::Arch,
+};
+
+/// Why a backend could not run an operation.
+#[derive(Debug, Error)]
+pub enum BackendError {
+    /// The emulated arch has no such instruction.
+    #[error("recipe '{recipe}' cannot run on {arch}: {reason}; choose another --arch")]
+    Unsupported {
+        /// The recipe.
+        recipe: String,
+        /// The arch.
+        arch: Arch,
+        /// What it lacks.
+        reason: String,
+    },
+}
+
+/// What a report says about the backend that ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendInfo {
+    /// `emulate`.
+    pub name: &'static str,
+    /// The arch whose arithmetic ran.
+    pub arch: Arch,
+}
+
+/// The inputs of the mixing projection.
+#[derive(Clone, Copy, Debug)]
+pub struct MixInputs<'a> {
+    /// The flattened streams [T, K], exactly as stored.
+    pub x: ArrayView2<'a, f32>,
+    /// `hc_fn` [N, K], exactly as stored.
+    pub function: ArrayView2<'a, f32>,
+    /// ε inside the root of the RMS.
+    pub norm_eps: f64,
+    /// The batch and device the split rules see. A caller may hand over a slice of a batch: rows do
+    /// not depend on each other, so each gets the bits it has in the whole one.
+    pub launch: Launch,
+}
+
+/// The outputs of the mixing projection.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// The projection's stored output [T, N], before the RMS factor.
+    pub dot: Array2<f32>,
+    /// The mixes [T, N].
+    pub mixes: Array2<f32>,
+    /// The fp32 RMS factor [T].
+    pub rms: Array1<f32>,
+    /// Ranges K was cut into.
+    pub splits: usize,
+}
+
+/// The parameters of the split: hc streams, 2·hc + hc² mixes.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitInputs<'a> {
+    /// The mixes [T, (2 + hc)·hc], packed pre, post, comb.
+    pub mixes: ArrayView2<'a, f32>,
+    /// One scale each for pre, post and comb.
+    pub scale: [f32; 3],
+    /// One offset per mix.
+    pub base: &'a [f32],
+    /// Streams.
+    pub hc: usize,
+    /// Column normalisations of Sinkhorn.
+    pub iters: u32,
+    /// Sinkhorn's ε, also added to pre.
+    pub eps: f64,
+}
+
+/// The gates and the combination matrix.
+#[derive(Clone, Debug)]
+pub struct Split {
+    /// Weights of the collapse [T, hc].
+    pub pre: Array2<f32>,
+    /// Weights of the sublayer's output [T, hc].
+    pub post: Array2<f32>,
+    /// Row-major combination matrix [T, hc·hc].
+    pub comb: Array2<f32>,
+}
+
+/// Something that executes recipes.
+pub trait Backend: Sync {
+    /// What it is.
+    fn info(&self) -> BackendInfo;
+
+    /// `mixes = rms(x) · x·hc_fnᵀ` under `recipe`.
+    ///
+    /// # Errors
+    /// The arch lacks the recipe's instruction.
+    fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError>;
+
+    /// Gates and Sinkhorn.
+    fn split_sinkhorn<'a>(&self, epilogue: &'a Epilogue, inputs: &SplitInputs<'a>) -> Split;
+
+    /// `y[t,c] = Σ_j pre[t,j]·x[t, j·d + c]`, fp32 and unrounded [T, d].
+    fn collapse(
+        &self,
+        epilogue: &Epilogue,
+        pre: ArrayView2<'_, f32>,
+        x: ArrayView2<'_, f32>,
+    ) -> Array2<f32>;
+}

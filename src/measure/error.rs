@@ -28,6 +28,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::format::Format;
+
 use super::{
     class::{Poison, Screen},
     fold::nan_max,
@@ -36,7 +38,7 @@ use super::{
     rows::{Parameters, Peak, add_row},
     sample::Sample,
     select::{Selection, percentiles},
-    ulp::{OutputFormat, UlpRule},
+    ulp::UlpRule,
     value::Value,
 };
 
@@ -119,7 +121,7 @@ pub struct Stage<'a, G: Sample = f32> {
     /// The length of the token axis.
     pub tokens: usize,
     /// The format the stage is stored in, whose ulps are counted.
-    pub format: OutputFormat,
+    pub format: Format,
 }
 
 /// Buffers that successive measurements share, so that none allocates.

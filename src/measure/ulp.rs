@@ -1,18 +1,6 @@
-//! The unit in the last place of a stage's output format, at any f64.
-//!
-//! `ulp(r) = 2^(max(floor(log2 |r|), e_min) - p)` with `p` fraction bits: the spacing of the
-//! format's numbers just above `|r|`. Below the smallest normal number, and at 0, it is the
-//! spacing of the subnormals. Above the largest finite number the spacing goes on doubling, so
-//! that an error there still has a size.
+//! [`Format::ulp_at`] for the inner loops: two integers in place of a table, and the reciprocal.
 
-/// The storage format of a stage, as far as measures need it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutputFormat {
-    /// IEEE binary32.
-    F32,
-    /// bfloat16.
-    Bf16,
-}
+use crate::format::Format;
 
 /// Bias of the f64 exponent field.
 const BIAS: u64 = 1023;
@@ -35,32 +23,7 @@ pub(crate) fn power_of_two(exponent: i64) -> f64 {
     f64::from_bits(field << FRACTION_BITS)
 }
 
-impl OutputFormat {
-    /// Fraction bits `p` of a normal number.
-    #[must_use]
-    pub const fn fraction_bits(self) -> u32 {
-        match self {
-            Self::F32 => 23,
-            Self::Bf16 => 7,
-        }
-    }
-
-    /// Exponent `e_min` of the smallest normal number.
-    #[must_use]
-    pub const fn min_exponent(self) -> i32 {
-        match self {
-            Self::F32 | Self::Bf16 => -126,
-        }
-    }
-
-    /// The spacing of the format's numbers at `|r|`, for a finite `r`.
-    #[must_use]
-    pub fn ulp_at(self, r: f64) -> f64 {
-        UlpRule::new(self).spacing(r)
-    }
-}
-
-/// [`OutputFormat`] as two integers, for the inner loops.
+/// A format as two integers.
 #[derive(Clone, Copy)]
 pub(super) struct UlpRule {
     /// Exponent field of the smallest normal number, in f64's bias.
@@ -69,11 +32,11 @@ pub(super) struct UlpRule {
 }
 
 impl UlpRule {
-    pub(super) fn new(format: OutputFormat) -> Self {
+    pub(super) fn new(format: Format) -> Self {
         let min_field = (format.min_exponent() + 1023) as u64;
         Self {
             min_field,
-            fraction_bits: u64::from(format.fraction_bits()),
+            fraction_bits: format.fraction_bits() as u64,
         }
     }
 
@@ -81,11 +44,6 @@ impl UlpRule {
     fn spacing_field(self, r: f64) -> u64 {
         let field = (r.to_bits() >> FRACTION_BITS) & 0x7ff;
         field.max(self.min_field) - self.fraction_bits
-    }
-
-    #[inline(always)]
-    fn spacing(self, r: f64) -> f64 {
-        f64::from_bits(self.spacing_field(r) << FRACTION_BITS)
     }
 
     /// One over the spacing: a power of two, so multiplying by it is the exact quotient.
@@ -100,24 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spacing_matches_the_next_representable_number() {
-        for r in [1.0_f32, 1.5, 3.9, 1e-30, 7e4, f32::MIN_POSITIVE, 1e-45, 0.0] {
-            let next = f64::from(r.next_up()) - f64::from(r);
-            assert_eq!(OutputFormat::F32.ulp_at(f64::from(r)), next, "{r}");
-            assert_eq!(OutputFormat::F32.ulp_at(-f64::from(r)), next, "-{r}");
-            let bits = half::bf16::from_f32(r).to_bits();
-            let (low, high) = (half::bf16::from_bits(bits), half::bf16::from_bits(bits + 1));
-            assert_eq!(
-                OutputFormat::Bf16.ulp_at(low.to_f64()),
-                high.to_f64() - low.to_f64(),
-                "bf16 {r}"
-            );
-        }
-    }
-
-    #[test]
     fn reciprocal_spacing_is_exact() {
-        for format in [OutputFormat::F32, OutputFormat::Bf16] {
+        for format in [Format::F32, Format::Bf16] {
             for r in [0.0, 1e-300, 1e-40, 1.0, -3.5, 1e300, f64::MAX] {
                 assert_eq!(
                     UlpRule::new(format).per_ulp(r) * format.ulp_at(r),

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::field::Number;
-use crate::measure::value::Value;
+use crate::measure::{error::ErrorMeasures, value::Value};
 
 /// Which way a measure gets worse, and so what a comparison with a baseline means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,8 @@ measures! {
     max_rel: Value, Smaller;
     /// Flat index of `max_rel`.
     max_rel_index: u64, Neither;
+    /// Condition number Σ|xᵢwᵢ| / |Σxᵢwᵢ| at `max_rel_index`, where the stage is such a sum.
+    max_rel_condition: Value, Neither;
     /// Elements with r = 0 ≠ g, which `max_rel` leaves out.
     zero_ref: u64, Smaller;
     /// max |g−r| / rms(r).
@@ -160,4 +162,51 @@ measures! {
     col_sum_dev_ref: Value, Smaller;
     /// Outputs of token 0 whose bits differ from those of the sweep's first batch.
     row0_changed: u64, Smaller;
+}
+
+impl From<ErrorMeasures> for Measures {
+    fn from(errors: ErrorMeasures) -> Self {
+        Self {
+            rel_l2: Some(errors.rel_l2),
+            cosine: Some(errors.cosine),
+            cosine_gap: Some(errors.cosine_gap),
+            max_abs: Some(errors.max_abs),
+            max_abs_index: errors.max_abs_index,
+            max_rel: errors.max_rel,
+            max_rel_index: errors.max_rel_index,
+            max_rel_condition: errors.worst_rel.and_then(|worst| worst.condition),
+            zero_ref: Some(errors.zero_ref),
+            max_scaled: Some(errors.max_scaled),
+            ulp_max: Some(errors.ulp_max),
+            ulp_mean: Some(errors.ulp_mean),
+            slope: errors.slope,
+            one_sided: errors.one_sided,
+            one_sided_z: errors.one_sided_z,
+            calc_diff: Some(errors.calc_diff),
+            sqnr_db: Some(errors.sqnr_db),
+            rel_p50: errors.rel_p50,
+            rel_p90: errors.rel_p90,
+            rel_p99: errors.rel_p99,
+            rel_p999: errors.rel_p999,
+            scaled_p50: errors.scaled_p50,
+            scaled_p90: errors.scaled_p90,
+            scaled_p99: errors.scaled_p99,
+            scaled_p999: errors.scaled_p999,
+            token_rel_l2_p50: Some(errors.token_rel_l2_p50),
+            token_rel_l2_p99: Some(errors.token_rel_l2_p99),
+            token_rel_l2_max: Some(errors.token_rel_l2_max),
+            operand_rel_l2: errors.operand_rel_l2,
+            arith_rel_l2: errors.arith_rel_l2,
+            nan_got: Some(errors.nan_got),
+            nan_ref: Some(errors.nan_ref),
+            inf_got: Some(errors.inf_got),
+            inf_ref: Some(errors.inf_ref),
+            class_mismatch: Some(errors.class_mismatch),
+            worst_index: errors.worst.map(|worst| worst.index),
+            worst_got: errors.worst.map(|worst| worst.got),
+            worst_ref: errors.worst.map(|worst| worst.reference),
+            worst_condition: errors.worst.and_then(|worst| worst.condition),
+            ..Self::default()
+        }
+    }
 }

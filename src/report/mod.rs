@@ -5,6 +5,7 @@
 //! decides or touches the terminal; only [`mod@write`] touches files.
 
 pub mod csv;
+pub mod dump;
 pub mod field;
 #[cfg(test)]
 pub(crate) mod fixtures;

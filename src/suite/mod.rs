@@ -1,3 +1,127 @@
 //! An experiment: which operations, on which cases, compared where.
+//!
+//! A suite takes cases (one site with its weights and inputs), runs the candidates on a backend
+//! beside the fp64 reference and yields records. [`mix`] compares the hyper-connection mixing kernel
+//! stage by stage at every site; [`sweep`] shows how its result depends on the batch, the device and
+//! the number of splits; [`vectors`] replays recorded tensor-core results. A new suite is a new file
+//! and a line here. What may not live here: printing, file formats, limits.
 
+pub mod case;
+pub mod mix;
+pub mod sweep;
 pub mod vectors;
+
+use thiserror::Error;
+use ulpdrift_reference::simd::Level;
+
+use crate::{
+    activations::{Activations, ActivationsError, Inputs},
+    backend::{Backend, BackendError},
+    checkpoint::{Checkpoint, CheckpointError, NonFinite, Site},
+    measure::{bound::BoundError, error::MeasureError},
+    recipe::MixRecipe,
+    report::Key,
+};
+use case::Case;
+
+/// Why a suite stopped.
+#[derive(Debug, Error)]
+pub enum SuiteError {
+    /// A weight could not be read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// An input could not be read.
+    #[error(transparent)]
+    Inputs(#[from] ActivationsError),
+    /// The backend cannot run a recipe.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// Two sides could not be compared.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// A bound could not be computed.
+    #[error(transparent)]
+    Bound(#[from] BoundError),
+    /// The tensors behind the rows could not be written.
+    #[error("{0}")]
+    Dump(String),
+    /// No case was left to run.
+    #[error("{0}")]
+    NothingToRun(String),
+}
+
+/// What a suite runs, on what.
+pub struct Plan<'a> {
+    /// Where the weights come from.
+    pub checkpoint: &'a Checkpoint,
+    /// What executes the recipes.
+    pub backend: &'a dyn Backend,
+    /// The candidates.
+    pub recipes: &'a [MixRecipe],
+    /// The variant every candidate is compared with besides the truth.
+    pub against: &'a MixRecipe,
+    /// Layers, ascending.
+    pub layers: &'a [u32],
+    /// Sites of each layer.
+    pub sites: &'a [Site],
+    /// What x is, by name.
+    pub inputs: &'a Inputs,
+    /// Where x comes from.
+    pub activations: &'a Activations,
+    /// Tokens in the batch; none: all that a file recorded of each site, else [`DEFAULT_TOKENS`].
+    pub tokens: Option<usize>,
+    /// Seed of every random stream.
+    pub seed: u64,
+    /// Streaming multiprocessors, for the split rules that ask.
+    pub sms: usize,
+    /// Whether non-finite weights are refused.
+    pub nonfinite: NonFinite,
+    /// Vector instructions of the reference and the measures.
+    pub level: Level,
+}
+
+/// Tokens of a run that names none.
+pub const DEFAULT_TOKENS: usize = 64;
+
+impl Plan<'_> {
+    /// Tokens in the batch of one site.
+    #[must_use]
+    pub fn tokens_at(&self, layer: u32, site: Site) -> usize {
+        let recorded = match self.inputs {
+            Inputs::File(_) => self.activations.available(layer, site),
+            _ => None,
+        };
+        self.tokens.or(recorded).unwrap_or(DEFAULT_TOKENS)
+    }
+}
+
+/// Told after every finished case: cases done, cases in all, and which one it was.
+pub type Progress<'a> = &'a dyn Fn(usize, usize, &str);
+
+/// Something a run could not do, counted and said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skip {
+    /// What was left out.
+    pub what: String,
+    /// Why.
+    pub why: String,
+}
+
+/// The part of a record's key that every suite of the mixing kernel shares.
+fn record_key(plan: &Plan<'_>, case: &Case, variant: &str, splits: usize) -> Key {
+    Key {
+        layer: Some(case.layer),
+        site: Some(case.site.to_string()),
+        depth: Some(case.layer + u32::from(case.site == Site::Ffn)),
+        variant: variant.to_owned(),
+        inputs: plan.inputs.to_string(),
+        token_class: "all".to_owned(),
+        tokens: case.x.nrows() as u64,
+        splits: u32::try_from(splits).ok(),
+        sms: u32::try_from(plan.sms).ok(),
+        seed: plan.seed,
+        backend: plan.backend.info().name.to_owned(),
+        arch: plan.backend.info().arch.to_string(),
+        ..Key::default()
+    }
+}

@@ -11,6 +11,8 @@ use std::ops::Range;
 
 use ndarray::ArrayView2;
 
+use crate::format::Format;
+
 use super::{super::ulp::floor_log2, ChainRule, Order, Rule, order::Addition};
 
 /// Tokens per tile.
@@ -129,6 +131,15 @@ impl State {
         variance: [0.0; TOKENS],
     };
 
+    /// The rounding to nearest of a stored result.
+    fn round_to(&mut self, format: Format) {
+        for lane in 0..TOKENS {
+            let ulp = format.ulp_at(self.sum[lane].abs() + self.bound[lane]);
+            self.bound[lane] += 0.5 * ulp;
+            self.variance[lane] += ulp * ulp / 12.0;
+        }
+    }
+
     /// The fp32 addition of another partial result.
     #[inline(always)]
     fn add(&mut self, other: &Self) {
@@ -182,6 +193,11 @@ impl Tile<'_> {
                         }
                     }
                 }
+            }
+            if self.order.stored != Format::F32 {
+                partial
+                    .iter_mut()
+                    .for_each(|state| state.round_to(self.order.stored));
             }
             for &Addition { into, from } in &self.order.additions {
                 let other = partial[from];

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::format::Format;
+
 /// One fp32 addition of partial results: `partial[into] += partial[from]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addition {
@@ -16,15 +18,18 @@ pub struct Addition {
 pub struct Order {
     /// The k ranges of each chain, in the order in which it takes them. Blocks do not cross ranges.
     pub chains: Vec<Vec<Range<usize>>>,
+    /// The format partial results are rounded to before they are joined.
+    pub stored: Format,
     /// How partial results are joined; what chain 0 holds in the end is the output.
     pub additions: Vec<Addition>,
 }
 
 impl Order {
-    /// Contiguous splits, one chain each, summed in ascending order.
+    /// Contiguous splits, one chain each, stored in a format and summed in ascending order.
     #[must_use]
-    pub fn splits(ranges: &[Range<usize>]) -> Self {
+    pub fn splits(ranges: &[Range<usize>], stored: Format) -> Self {
         Self {
+            stored,
             chains: ranges.iter().map(|range| vec![range.clone()]).collect(),
             additions: (1..ranges.len())
                 .map(|from| Addition { into: 0, from })
@@ -54,7 +59,11 @@ impl Order {
             }));
             left = half;
         }
-        Self { chains, additions }
+        Self {
+            chains,
+            stored: Format::F32,
+            additions,
+        }
     }
 
     /// That every index exists; the reason if one does not.

@@ -2,11 +2,12 @@
 
 use ndarray::{Array2, Zip};
 
+use crate::format::Format;
+
 use super::super::{
     error::MeasureError,
     fold::{lane_sum, nan_max},
     sample::Sample,
-    ulp::OutputFormat,
 };
 
 /// Recipe-exact value, bound and expected drift of every output, `[T, N]` each.
@@ -27,7 +28,7 @@ impl BoundOutput {
     /// The bound once the output has been rounded to nearest in `format`: half an ulp more, at the
     /// largest magnitude that the bound allows.
     #[must_use]
-    pub fn rounded_to(mut self, format: OutputFormat) -> Self {
+    pub fn rounded_to(mut self, format: Format) -> Self {
         Zip::from(&mut self.bound)
             .and(&mut self.drift_variance)
             .and(&self.exact)
@@ -50,7 +51,7 @@ impl BoundOutput {
         mut self,
         factors: &[f64],
         relative_error: f64,
-        format: OutputFormat,
+        format: Format,
     ) -> Result<Self, MeasureError> {
         let tokens = self.exact.nrows();
         if factors.len() != tokens {

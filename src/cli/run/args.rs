@@ -1,0 +1,115 @@
+//! The flags of `run`, as typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// Arguments of `run`.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    ulpdrift run                                       synthetic V4-Flash, default variants\n  \
+    ulpdrift run CHECKPOINT --layers 0-3 -v            a row per layer, site and stage\n  \
+    ulpdrift run CHECKPOINT --variants 'tf32*,bf16x2' --against tf32\n  \
+    ulpdrift run CHECKPOINT --inputs file:captured.safetensors --out report\n  \
+    ulpdrift run CHECKPOINT --gate limits.toml         exit 1 if a limit is breached\n  \
+    ulpdrift run --sweep tokens=1,64,512,8192 --sms 132,188 --variants tf32\n  \
+    ulpdrift run --sweep splits=1,64 --variants 'tf32x2,bf16x3,fp32'\n\n\
+    ULPDRIFT_SIMD=portable|avx2|avx512 and RAYON_NUM_THREADS=n change speed, never a number.")]
+pub struct RunArgs {
+    /// A checkpoint directory, a .safetensors file, or synthetic:flash|pro|v4.1|tiny.
+    #[arg(default_value = "synthetic:flash")]
+    pub checkpoint: String,
+    /// What to measure.
+    #[arg(long, value_delimiter = ',', value_enum, default_value = "mix")]
+    pub suite: Vec<Suite>,
+    /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub variants: Vec<String>,
+    /// Add the recipes of a TOML file.
+    #[arg(long, value_name = "FILE")]
+    pub recipes: Option<PathBuf>,
+    /// Layers: all, or a list of numbers and ranges such as 0-3,7.
+    #[arg(long, default_value = "all", value_name = "LAYERS")]
+    pub layers: String,
+    /// Sites of each layer.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "attn,ffn",
+        value_name = "SITES"
+    )]
+    pub sites: Vec<String>,
+    /// Tokens in the batch [default: 64; with --inputs file: all there are].
+    #[arg(long, value_name = "N")]
+    pub tokens: Option<usize>,
+    /// Seed of the inputs' random streams.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Inputs x: normal, outlier, copies, scaled:S (1e-3 to 7e4) or file:PATH.
+    #[arg(long, default_value = "normal", value_name = "INPUTS")]
+    pub inputs: String,
+    /// What executes the variants.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub backend: BackendChoice,
+    /// Emulated architecture: sm_80, sm_86, sm_89, sm_90, sm_100 or sm_120.
+    #[arg(long, default_value = "sm_120", value_name = "ARCH")]
+    pub arch: String,
+    /// Also measure every variant's distance to this one.
+    #[arg(long, default_value = "fp32", value_name = "VARIANT")]
+    pub against: String,
+    /// Vary one axis instead: tokens=1,64,512 or splits=1,64 (layer 0, attn, unless given).
+    #[arg(long, value_name = "AXIS=VALUES")]
+    pub sweep: Option<String>,
+    /// Streaming multiprocessors for the engines' split formula; several with --sweep tokens.
+    #[arg(long, value_delimiter = ',', default_value = "188", value_name = "N")]
+    pub sms: Vec<usize>,
+    /// Write report.csv and report.json into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Formats: with --out the files to write [default: csv,json], without it what to print.
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "FORMATS")]
+    pub format: Vec<Format>,
+    /// Apply a thresholds file; exit 1 if a limit is breached.
+    #[arg(long, value_name = "FILE")]
+    pub gate: Option<PathBuf>,
+    /// Compare with an earlier report; exit 1 where this one is worse.
+    #[arg(long, value_name = "REPORT")]
+    pub baseline: Option<PathBuf>,
+    /// Write the tensors behind the rows into this directory, as safetensors.
+    #[arg(long, value_name = "DIR")]
+    pub dump: Option<PathBuf>,
+    /// Measure even where a weight is NaN or infinite.
+    #[arg(long)]
+    pub allow_nonfinite: bool,
+    /// A row per layer, site and stage.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// No progress and no remarks.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// A suite of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Suite {
+    /// The hyper-connection mixing kernel.
+    Mix,
+}
+
+/// Which backend is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackendChoice {
+    /// The best there is: in this build, the emulator.
+    Auto,
+    /// The bit-exact emulator, on the CPU.
+    Emulate,
+}
+
+/// A report format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// One row per record.
+    Csv,
+    /// Everything, with a published schema.
+    Json,
+}

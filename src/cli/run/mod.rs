@@ -1,0 +1,124 @@
+//! `ulpdrift run`: the main job.
+//!
+//! Flags become settings ([`settings`]), outputs are opened before anything is computed
+//! ([`outputs`]), suites run, and the report goes to files first and to the terminal last.
+
+pub mod args;
+mod outputs;
+mod progress;
+mod provenance;
+pub mod settings;
+
+use std::process::ExitCode;
+
+use self::{args::RunArgs, outputs::Outputs, settings::Settings};
+use super::exit;
+use crate::{
+    activations::Activations,
+    backend::emulate::Emulate,
+    gate::{self, Thresholds},
+    report::{Class, GateOutcome, Records, Report, json},
+    suite::{Plan, mix, sweep},
+    verdict::{self, VerdictLimits},
+};
+
+/// Runs the suites asked for.
+///
+/// # Errors
+/// Anything the flags name that cannot be used; nothing is written then.
+pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let settings = Settings::new(args)?;
+    let gates = Gates::open(args)?;
+    let mut outputs = Outputs::prepare(args)?;
+    let backend = Emulate::new(settings.arch, settings.level);
+    let activations = Activations::open(&settings.inputs, args.seed, settings.checkpoint.model())?;
+    let plan = Plan {
+        checkpoint: &settings.checkpoint,
+        backend: &backend,
+        recipes: &settings.recipes,
+        against: &settings.against,
+        layers: &settings.layers,
+        sites: &settings.sites,
+        inputs: &settings.inputs,
+        activations: &activations,
+        tokens: settings.tokens,
+        seed: args.seed,
+        sms: settings.sms[0],
+        nonfinite: settings.nonfinite,
+        level: settings.level,
+    };
+    let mut report = measure(args, &settings, &plan, &gates, &mut outputs)?;
+    report.gates = gates.apply(&report)?;
+    outputs.write(args, &report)?;
+    let beyond_rounding = report
+        .verdicts
+        .iter()
+        .any(|verdict| verdict.verdict == Class::Structural);
+    let gate_failed = report.gates.iter().any(|gate| !gate.passed);
+    let failed = beyond_rounding || gate_failed;
+    Ok(ExitCode::from(if failed {
+        exit::CHECK_FAILED
+    } else {
+        exit::GOOD
+    }))
+}
+
+fn measure(
+    args: &RunArgs,
+    settings: &Settings,
+    plan: &Plan<'_>,
+    gates: &Gates,
+    outputs: &mut Outputs,
+) -> anyhow::Result<Report> {
+    let progress = progress::Bar::new(args.quiet);
+    let tell = |done, total, place: &str| progress.tell(done, total, place);
+    let mut provenance = provenance::Provenance::new(args, settings, plan);
+    if let Some(axes) = &settings.sweep {
+        let outcome = sweep::run(plan, axes, &tell)?;
+        provenance.digest = Some(outcome.digest);
+        return provenance.report(Records::new(outcome.records)?, Vec::new());
+    }
+    let outcome = mix::run(plan, outputs.sink(), &tell)?;
+    let verdicts = verdict::judge(
+        &outcome.records,
+        &outcome.yardstick,
+        &gates.verdict_limits(),
+    );
+    provenance.digest = Some(outcome.digest);
+    provenance.certificate = outcome.certificate;
+    provenance.stored_types = outcome.stored_types;
+    provenance.skipped = outcome.skipped;
+    provenance.report(Records::new(outcome.records)?, verdicts)
+}
+
+/// The thresholds and the baseline that the run itself applies, read before it starts.
+struct Gates {
+    thresholds: Option<Thresholds>,
+    baseline: Option<Report>,
+}
+
+impl Gates {
+    fn open(args: &RunArgs) -> anyhow::Result<Self> {
+        Ok(Self {
+            thresholds: args.gate.as_deref().map(Thresholds::read).transpose()?,
+            baseline: args.baseline.as_deref().map(json::read).transpose()?,
+        })
+    }
+
+    /// The outcomes of every check; none where no gate was asked for.
+    fn apply(&self, report: &Report) -> anyhow::Result<Vec<GateOutcome>> {
+        let thresholds = match (&self.thresholds, &self.baseline) {
+            (None, None) => return Ok(Vec::new()),
+            (Some(thresholds), _) => thresholds,
+            (None, Some(_)) => &Thresholds::baseline_only(),
+        };
+        Ok(gate::evaluate(thresholds, report, self.baseline.as_ref())?)
+    }
+
+    fn verdict_limits(&self) -> VerdictLimits {
+        self.thresholds
+            .as_ref()
+            .and_then(|thresholds| thresholds.verdict)
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,167 @@
+//! What a report says about itself: what ran on what.
+
+use std::{collections::BTreeMap, fmt::Write, time::Instant};
+
+use sha2::{Digest, Sha256};
+use ulpdrift_reference::certify::Certificate;
+
+use super::{args::RunArgs, settings::Settings};
+use crate::{
+    checkpoint::SourceKind,
+    measure::value::Value,
+    report::{
+        self, Host, Records, Report, Run, SCHEMA_VERSION, Skipped, Tool, Verdict, WeightKind,
+    },
+    suite::{Plan, Skip},
+};
+
+/// Everything about a run but its rows.
+pub struct Provenance<'a> {
+    args: &'a RunArgs,
+    settings: &'a Settings,
+    plan: &'a Plan<'a>,
+    started: Instant,
+    /// Digest of the weights used.
+    pub digest: Option<Sha256>,
+    /// The reference's certificate.
+    pub certificate: Option<Certificate>,
+    /// Stored types of `hc_fn`.
+    pub stored_types: Vec<String>,
+    /// What could not be run.
+    pub skipped: Vec<Skip>,
+}
+
+impl<'a> Provenance<'a> {
+    /// Of a run that starts now.
+    pub fn new(args: &'a RunArgs, settings: &'a Settings, plan: &'a Plan<'a>) -> Self {
+        Self {
+            args,
+            settings,
+            plan,
+            started: Instant::now(),
+            digest: None,
+            certificate: None,
+            stored_types: Vec::new(),
+            skipped: Vec::new(),
+        }
+    }
+
+    /// The whole report.
+    pub fn report(self, records: Records, verdicts: Vec<Verdict>) -> anyhow::Result<Report> {
+        let recipes = self
+            .settings
+            .recipes
+            .iter()
+            .chain([&self.settings.against])
+            .map(|recipe| Ok((recipe.name.clone(), serde_json::to_value(recipe)?)))
+            .collect::<Result<BTreeMap<_, _>, serde_json::Error>>()?;
+        Ok(Report {
+            schema_version: SCHEMA_VERSION,
+            tool: Tool::current(),
+            run: self.run(&records),
+            recipes,
+            certificate: self.certificate.map(|certificate| report::Certificate {
+                checked: certificate.checked as u64,
+                max_abs_diff: Value(certificate.max_abs_diff),
+                max_rel_to_scale: Value(certificate.max_rel_to_scale),
+            }),
+            skipped: self.skipped.iter().map(skipped).collect(),
+            records,
+            verdicts,
+            gates: Vec::new(),
+            host: Some(self.host()),
+        })
+    }
+
+    fn run(&self, records: &Records) -> Run {
+        let info = self.plan.backend.info();
+        let most = records.iter().map(|record| record.key.tokens).max();
+        Run {
+            command: std::env::args_os()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+            seed: self.args.seed,
+            inputs: self.settings.inputs.to_string(),
+            tokens: most.unwrap_or_default(),
+            backend: report::Backend {
+                name: info.name.to_owned(),
+                arch: info.arch.to_string(),
+                device: None,
+                driver: None,
+                nvrtc: None,
+            },
+            checkpoint: self.checkpoint(),
+            repeat_flags: self.repeat_flags(),
+        }
+    }
+
+    fn checkpoint(&self) -> report::Checkpoint {
+        let checkpoint = &self.settings.checkpoint;
+        let model = checkpoint.model();
+        let dtypes = match self.stored_types.is_empty() {
+            true => BTreeMap::new(),
+            false => BTreeMap::from([("hc_fn".to_owned(), self.stored_types.join(", "))]),
+        };
+        let mut notes = model.notes.clone();
+        for stored in self.stored_types.iter().filter(|stored| *stored != "F32") {
+            notes.push(format!(
+                "hc_fn is stored as {stored}: what the model lost in that conversion is not in \
+                 these figures, which take the stored weights for the truth"
+            ));
+        }
+        report::Checkpoint {
+            source: checkpoint.source().to_owned(),
+            kind: match checkpoint.kind() {
+                SourceKind::Real => WeightKind::Real,
+                SourceKind::Synthetic => WeightKind::Synthetic,
+            },
+            digest: hex(self.digest.clone()),
+            family: model.family.to_string(),
+            hidden: model.hidden as u64,
+            hc: model.hc as u64,
+            layers: model.layers as u64,
+            dtypes,
+            notes,
+        }
+    }
+
+    /// What a command that reproduces one row has to repeat.
+    fn repeat_flags(&self) -> Vec<String> {
+        let mut flags = Vec::new();
+        if let Some(path) = &self.args.recipes {
+            flags.extend(["--recipes".to_owned(), path.display().to_string()]);
+        }
+        if self.args.sweep.is_none() && self.args.against != "fp32" {
+            flags.extend(["--against".to_owned(), self.args.against.clone()]);
+        }
+        if self.args.allow_nonfinite {
+            flags.push("--allow-nonfinite".to_owned());
+        }
+        flags
+    }
+
+    fn host(&self) -> Host {
+        Host {
+            platform: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+            threads: rayon::current_num_threads() as u64,
+            simd: self.settings.level.to_string(),
+            seconds: Some(Value(self.started.elapsed().as_secs_f64())),
+        }
+    }
+}
+
+fn skipped(skip: &Skip) -> Skipped {
+    Skipped {
+        what: skip.what.clone(),
+        why: skip.why.clone(),
+    }
+}
+
+fn hex(digest: Option<Sha256>) -> String {
+    let mut text = "sha256:".to_owned();
+    for byte in digest.unwrap_or_default().finalize() {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

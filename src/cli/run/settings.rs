@@ -1,0 +1,336 @@
+//! From flags to settings: everything a run needs, checked, before anything is computed.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use anyhow::{Context, bail, ensure};
+use ulpdrift_reference::simd::Level;
+
+use super::args::RunArgs;
+use crate::{
+    activations::Inputs,
+    checkpoint::{Checkpoint, NonFinite, Site},
+    recipe::{MixRecipe, catalogue, user},
+    suite::{DEFAULT_TOKENS, sweep::Axes},
+    tensor_core::Arch,
+};
+
+/// The most tokens a batch may have: far beyond any prefill chunk, and safe for every index.
+const MAX_TOKENS: usize = 1 << 20;
+/// The environment variable that forces a vector level.
+const SIMD_VARIABLE: &str = "ULPDRIFT_SIMD";
+
+/// What to run, checked.
+pub struct Settings {
+    /// Where the weights come from.
+    pub checkpoint: Checkpoint,
+    /// The candidates.
+    pub recipes: Vec<MixRecipe>,
+    /// What they are compared with besides truth.
+    pub against: MixRecipe,
+    /// Layers, ascending.
+    pub layers: Vec<u32>,
+    /// Sites, attn first.
+    pub sites: Vec<Site>,
+    /// Where x comes from.
+    pub inputs: Inputs,
+    /// Tokens in the batch; none: all that a file recorded, else the default.
+    pub tokens: Option<usize>,
+    /// Emulated architecture.
+    pub arch: Arch,
+    /// SM counts; one unless the tokens are swept.
+    pub sms: Vec<usize>,
+    /// The sweep asked for.
+    pub sweep: Option<Axes>,
+    /// Whether non-finite weights are refused.
+    pub nonfinite: NonFinite,
+    /// Vector instructions.
+    pub level: Level,
+}
+
+impl Settings {
+    /// Checks the flags and opens what they name.
+    ///
+    /// # Errors
+    /// The first flag, file or tensor that cannot be used.
+    pub fn new(args: &RunArgs) -> anyhow::Result<Self> {
+        let known = known_recipes(args.recipes.as_deref())?;
+        let recipes = if args.variants.is_empty() {
+            user::select(&known, &default_variants(args))?
+        } else {
+            user::select(&known, &args.variants)?
+        };
+        let against = against(&known, &args.against)?;
+        let arch: Arch = args.arch.parse()?;
+        let level = level()?;
+        let sms = args.sms.clone();
+        ensure!(
+            sms.iter().all(|&sms| sms > 0),
+            "--sms: 0 found; a device has at least 1"
+        );
+        let checkpoint = Checkpoint::open(&args.checkpoint)?;
+        let inputs: Inputs = args.inputs.parse()?;
+        let tokens = tokens(args.tokens)?;
+        let batch = tokens.unwrap_or(DEFAULT_TOKENS);
+        let sweep = args
+            .sweep
+            .as_deref()
+            .map(|text| axes(text, &sms, batch))
+            .transpose()?;
+        let tokens_swept = sweep.as_ref().is_some_and(|axes| axes.splits.is_empty());
+        ensure!(
+            sms.len() == 1 || tokens_swept,
+            "--sms: {} values found; several need --sweep tokens=…, otherwise give one",
+            sms.len()
+        );
+        let (layers, sites) = places(args, &checkpoint)?;
+        let nonfinite = if args.allow_nonfinite {
+            NonFinite::Allow
+        } else {
+            NonFinite::Refuse
+        };
+        Ok(Self {
+            checkpoint,
+            recipes,
+            against,
+            layers,
+            sites,
+            inputs,
+            tokens,
+            arch,
+            sms,
+            sweep,
+            nonfinite,
+            level,
+        })
+    }
+}
+
+/// A sweep's first question is the engines' own batch dependence, so it starts with their recipes.
+fn default_variants(args: &RunArgs) -> Vec<&'static str> {
+    match args.sweep {
+        Some(_) => vec!["fp32", "tf32", "tf32-rz", "bf16"],
+        None => catalogue::DEFAULT_VARIANTS.to_vec(),
+    }
+}
+
+/// The catalogue and, if a file is given, its recipes.
+pub fn known_recipes(file: Option<&Path>) -> anyhow::Result<Vec<MixRecipe>> {
+    let mut known = catalogue::builtin();
+    if let Some(path) = file {
+        let named = || format!("--recipes {}", path.display());
+        let text = fs::read_to_string(path).with_context(named)?;
+        let more = user::parse(&text).with_context(named)?;
+        user::extend(&mut known, more).with_context(named)?;
+    }
+    Ok(known)
+}
+
+fn against(known: &[MixRecipe], name: &str) -> anyhow::Result<MixRecipe> {
+    let mut chosen = user::select(known, &[name]).context("--against")?;
+    ensure!(
+        chosen.len() == 1,
+        "--against '{name}' matches {} variants; name exactly one",
+        chosen.len()
+    );
+    Ok(chosen.remove(0))
+}
+
+/// The vector level: the fastest there is, or the one the environment forces.
+pub fn level() -> anyhow::Result<Level> {
+    let Some(forced) = std::env::var_os(SIMD_VARIABLE) else {
+        return Ok(Level::detect());
+    };
+    let level: Level = forced
+        .to_string_lossy()
+        .parse()
+        .map_err(anyhow::Error::msg)
+        .context(SIMD_VARIABLE)?;
+    ensure!(
+        level.is_available(),
+        "{SIMD_VARIABLE}={level}: this processor does not run it; unset the variable"
+    );
+    Ok(level)
+}
+
+fn tokens(asked: Option<usize>) -> anyhow::Result<Option<usize>> {
+    if let Some(tokens) = asked {
+        ensure!(
+            (1..=MAX_TOKENS).contains(&tokens),
+            "--tokens {tokens}: expected 1 to {MAX_TOKENS}; choose a batch size in that range"
+        );
+    }
+    Ok(asked)
+}
+
+fn axes(text: &str, sms: &[usize], tokens: usize) -> anyhow::Result<Axes> {
+    let expected = "expected tokens=1,64,512 or splits=1,64";
+    let (axis, list) = text
+        .split_once('=')
+        .with_context(|| format!("--sweep '{text}': {expected}"))?;
+    let values = list
+        .split(',')
+        .map(|value| {
+            value
+                .trim()
+                .parse::<usize>()
+                .ok()
+                .filter(|value| *value > 0)
+        })
+        .collect::<Option<Vec<_>>>()
+        .with_context(|| format!("--sweep '{text}': not all positive whole numbers; {expected}"))?;
+    let distinct: BTreeSet<_> = values.iter().collect();
+    ensure!(
+        distinct.len() == values.len(),
+        "--sweep '{text}': a value stands twice; name each once"
+    );
+    ensure!(
+        values.iter().all(|&value| value <= MAX_TOKENS),
+        "--sweep '{text}': above {MAX_TOKENS}"
+    );
+    match axis {
+        "tokens" => Ok(Axes {
+            tokens: values,
+            sms: sms.to_vec(),
+            splits: Vec::new(),
+        }),
+        "splits" => Ok(Axes {
+            tokens: vec![tokens],
+            sms: sms.to_vec(),
+            splits: values,
+        }),
+        _ => bail!("--sweep '{text}': unknown axis '{axis}'; {expected}"),
+    }
+}
+
+/// The layers and sites asked for; a sweep that names none looks at the first layer's attn site.
+fn places(args: &RunArgs, checkpoint: &Checkpoint) -> anyhow::Result<(Vec<u32>, Vec<Site>)> {
+    let sites: BTreeSet<Site> = args
+        .sites
+        .iter()
+        .map(|site| site.parse().map_err(anyhow::Error::msg))
+        .collect::<Result<_, _>>()
+        .context("--sites")?;
+    let layers = layers(&args.layers, checkpoint.layers())?;
+    if args.sweep.is_some() && args.layers == "all" {
+        let first = layers.first().copied().into_iter().collect();
+        let one_site = if sites.len() > 1 {
+            vec![Site::Attn]
+        } else {
+            sites.into_iter().collect()
+        };
+        return Ok((first, one_site));
+    }
+    Ok((layers, sites.into_iter().collect()))
+}
+
+/// Parses `all`, `7`, `0-42` and comma lists of them, against the layers that are there.
+fn layers(text: &str, present: &[u32]) -> anyhow::Result<Vec<u32>> {
+    if text == "all" {
+        return Ok(present.to_vec());
+    }
+    let mut chosen = BTreeSet::new();
+    for part in text.split(',') {
+        let number = |digits: &str| digits.trim().parse::<u32>().ok();
+        let range = match part.split_once('-') {
+            Some((first, last)) => number(first).zip(number(last)),
+            None => number(part).map(|layer| (layer, layer)),
+        };
+        let (first, last) = range
+            .filter(|(first, last)| first <= last)
+            .with_context(|| {
+                format!(
+                    "--layers '{part}': expected all, a number or an ascending range such as 0-3"
+                )
+            })?;
+        let missing = (first..=last).find(|layer| !present.contains(layer));
+        if let Some(missing) = missing {
+            bail!(
+                "--layers {part}: layer {missing} is not there; the checkpoint holds {}",
+                ranges(present)
+            );
+        }
+        chosen.extend(first..=last);
+    }
+    Ok(chosen.into_iter().collect())
+}
+
+/// `0-42`, or `0-3, 5` where there are gaps.
+fn ranges(layers: &[u32]) -> String {
+    let mut spans: Vec<(u32, u32)> = Vec::new();
+    for &layer in layers {
+        match spans.last_mut() {
+            Some((_, last)) if *last + 1 == layer => *last = layer,
+            _ => spans.push((layer, layer)),
+        }
+    }
+    let words: Vec<String> = spans
+        .iter()
+        .map(|(first, last)| {
+            if first == last {
+                first.to_string()
+            } else {
+                format!("{first}-{last}")
+            }
+        })
+        .collect();
+    format!("layers {}", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layer_lists_and_ranges_are_understood() {
+        let present: Vec<u32> = (0..43).collect();
+        assert_eq!(layers("all", &present).expect("all"), present);
+        assert_eq!(layers("7,0-2,1", &present).expect("list"), [0, 1, 2, 7]);
+        for bad in [
+            "99",
+            "3-1",
+            "",
+            "a",
+            "0-99",
+            "-1",
+            "4294967296",
+            "0-4000000000",
+        ] {
+            let error = layers(bad, &present).expect_err(bad).to_string();
+            assert!(error.starts_with("--layers"), "{error}");
+        }
+        assert_eq!(ranges(&[0, 1, 2, 5]), "layers 0-2, 5");
+    }
+
+    #[test]
+    fn sweeps_name_one_axis() {
+        let sweep = axes("tokens=1,64", &[132, 188], 64).expect("tokens");
+        assert_eq!(
+            sweep,
+            Axes {
+                tokens: vec![1, 64],
+                sms: vec![132, 188],
+                splits: vec![]
+            }
+        );
+        let sweep = axes("splits=1,64", &[188], 13).expect("splits");
+        assert_eq!(
+            sweep,
+            Axes {
+                tokens: vec![13],
+                sms: vec![188],
+                splits: vec![1, 64]
+            }
+        );
+        for bad in [
+            "tokens",
+            "tokens=",
+            "tokens=0",
+            "tokens=1,1",
+            "k=1",
+            "tokens=-1",
+            "tokens=1e3",
+        ] {
+            assert!(axes(bad, &[188], 64).is_err(), "{bad}");
+        }
+    }
+}

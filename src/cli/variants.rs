@@ -1,0 +1,72 @@
+//! `ulpdrift variants [NAME]`: the catalogue, or one recipe step by step.
+
+use std::{fmt::Write, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+
+use super::{exit, print, run::settings};
+use crate::recipe::{MixRecipe, explain, user};
+
+/// Arguments of `variants`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  ulpdrift variants\n  ulpdrift variants tf32-rz\n  \
+    ulpdrift variants 'bf16*' --recipes mine.toml"
+)]
+pub struct VariantsArgs {
+    /// Explain this variant, or those that match a pattern with * and ?.
+    name: Option<String>,
+    /// Add the recipes of a TOML file.
+    #[arg(long, value_name = "FILE")]
+    recipes: Option<PathBuf>,
+}
+
+/// Prints the catalogue or explains a part of it.
+///
+/// # Errors
+/// A name that matches nothing, or a recipe file that cannot be used.
+pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
+    let known = settings::known_recipes(args.recipes.as_deref())?;
+    let text = match &args.name {
+        None => list(&known),
+        Some(name) => {
+            let chosen = user::select(&known, &[name])?;
+            chosen
+                .iter()
+                .map(explanation)
+                .collect::<Vec<_>>()
+                .join("\n")
+        }
+    };
+    print::result(&text)?;
+    Ok(ExitCode::from(exit::GOOD))
+}
+
+fn list(recipes: &[MixRecipe]) -> String {
+    let wide = recipes
+        .iter()
+        .map(|recipe| recipe.name.len())
+        .max()
+        .unwrap_or_default();
+    let mut text = "mixing kernel (--suite mix)\n".to_owned();
+    for recipe in recipes {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {:wide$}  {}", recipe.name, recipe.summary);
+        if !recipe.engine.is_empty() {
+            let _ = writeln!(text, "  {:wide$}    {}", "", recipe.engine);
+        }
+    }
+    text.push_str("\n`ulpdrift variants NAME` explains one step by step.\n");
+    text
+}
+
+fn explanation(recipe: &MixRecipe) -> String {
+    let mut text = format!("{}: {}\n", recipe.name, recipe.summary);
+    if !recipe.engine.is_empty() {
+        let _ = writeln!(text, "run by: {}", recipe.engine);
+    }
+    for (index, step) in explain::steps(recipe).iter().enumerate() {
+        let _ = writeln!(text, "  {}. {step}", index + 1);
+    }
+    text
+}

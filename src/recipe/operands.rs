@@ -1,0 +1,182 @@
+//! The operands a recipe really multiplies: rounded, split into parts, paired into chains.
+//!
+//! A compensated recipe writes a value as a sum of rounded parts, `v ≈ p₀ + p₁ + …` with
+//! `p_i = round(v − p₀ − … − p_{i−1})`; the subtraction is exact in fp32, since each part takes the
+//! leading bits of what is left. The products kept are those with `i + j < max(parts)`, the smallest
+//! first, and of two equally small ones the one with the smaller x part first.
+//!
+//! Recipe-exact values, the prefix bound and the emulator all start from these operands.
+
+use ndarray::{ArrayView1, ArrayView2, Axis, CowArray, Ix2, Zip};
+
+use super::{NormPlacement, OperandRounding, Projection};
+use crate::format::{Rounding, bf16, f16, tf32};
+
+impl OperandRounding {
+    /// Rounds one value.
+    #[must_use]
+    pub fn round(self, value: f32) -> f32 {
+        match self {
+            Self::F32 => value,
+            Self::Tf32Nearest => tf32::round_f32(value, Rounding::NearestEven),
+            Self::Tf32Away => tf32::round_f32(value, Rounding::NearestAway),
+            Self::Tf32Truncate => tf32::round_f32(value, Rounding::TowardZero),
+            Self::Bf16 => bf16::round_f32(value, Rounding::NearestEven),
+            Self::F16 => f16::round_f32(value, Rounding::NearestEven),
+        }
+    }
+
+    /// `values` as `parts` arrays that sum to them, largest part first. Values that are already
+    /// what rounding would make of them are borrowed, not copied.
+    #[must_use]
+    pub fn split(self, values: ArrayView2<'_, f32>, parts: usize) -> Vec<CowArray<'_, f32, Ix2>> {
+        let kept = |value: &f32| self.round(*value).to_bits() == value.to_bits();
+        if parts == 1 && values.iter().all(kept) {
+            return vec![values.into()];
+        }
+        let mut rest = values.to_owned();
+        (0..parts)
+            .map(|_| {
+                let mut part = rest.clone();
+                part.par_mapv_inplace(|value| self.round(value));
+                Zip::from(&mut rest)
+                    .and(&part)
+                    .par_for_each(|rest, part| *rest -= part);
+                part.into()
+            })
+            .collect()
+    }
+}
+
+impl Projection {
+    /// The rounding x gets on its way into the unit.
+    #[must_use]
+    pub fn x_rounding(&self) -> OperandRounding {
+        match (self.x, self.unit.operand()) {
+            (Some(rounding), _) => rounding,
+            (None, None) => OperandRounding::F32,
+            (None, Some(_)) => self.weight,
+        }
+    }
+
+    /// The operands of x [T, K] and `hc_fn` [N, K]; `rms` [T] is the recipe's own fp32 RMS factor,
+    /// used where the recipe normalises first.
+    #[must_use]
+    pub fn operands<'a>(
+        &self,
+        x: ArrayView2<'a, f32>,
+        function: ArrayView2<'a, f32>,
+        rms: ArrayView1<'_, f32>,
+    ) -> Operands<'a> {
+        Operands {
+            x: self.x_operands(x, rms),
+            weights: self.weight.split(function, self.weight_parts),
+        }
+    }
+
+    fn x_operands<'a>(
+        &self,
+        x: ArrayView2<'a, f32>,
+        rms: ArrayView1<'_, f32>,
+    ) -> Vec<CowArray<'a, f32, Ix2>> {
+        match self.norm {
+            NormPlacement::After => self.x_rounding().split(x, self.x_parts),
+            NormPlacement::Before => {
+                let mut normalised = x.to_owned();
+                Zip::from(normalised.axis_iter_mut(Axis(0)))
+                    .and(rms)
+                    .par_for_each(|mut row, &factor| row.mapv_inplace(|value| value * factor));
+                let parts = self.x_rounding().split(normalised.view(), self.x_parts);
+                parts
+                    .into_iter()
+                    .map(|part| part.into_owned().into())
+                    .collect()
+            }
+        }
+    }
+
+    /// The products kept, as (x part, weight part), in the order their chains run.
+    #[must_use]
+    pub fn products(&self) -> Vec<Product> {
+        let rank = self.weight_parts.max(self.x_parts);
+        let mut products: Vec<Product> = (0..self.x_parts)
+            .flat_map(|x| (0..self.weight_parts).map(move |weight| Product { x, weight }))
+            .filter(|product| product.x + product.weight < rank)
+            .collect();
+        products.sort_by_key(|product| std::cmp::Reverse((product.x + product.weight, product.x)));
+        products
+    }
+}
+
+/// What a recipe's unit is fed: the rounded parts of x and of the weight, largest first. A part that
+/// is the input itself is borrowed from it.
+#[derive(Clone, Debug)]
+pub struct Operands<'a> {
+    /// Parts of x [T, K].
+    pub x: Vec<CowArray<'a, f32, Ix2>>,
+    /// Parts of `hc_fn` [N, K].
+    pub weights: Vec<CowArray<'a, f32, Ix2>>,
+}
+
+/// One product of a compensated recipe: which part of x times which part of the weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// Index into the parts of x.
+    pub x: usize,
+    /// Index into the parts of the weight.
+    pub weight: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::array;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::recipe::catalogue::builtin;
+
+    fn projection(name: &str) -> Projection {
+        let recipe = builtin().into_iter().find(|recipe| recipe.name == name);
+        recipe.expect("a built-in").projection
+    }
+
+    #[test]
+    fn products_run_smallest_first() {
+        let products = |name: &str| -> Vec<(usize, usize)> {
+            projection(name)
+                .products()
+                .iter()
+                .map(|product| (product.x, product.weight))
+                .collect()
+        };
+        assert_eq!(products("bf16"), [(0, 0)]);
+        assert_eq!(products("bf16x2"), [(0, 1), (0, 0)]);
+        assert_eq!(products("bf16x3"), [(0, 2), (0, 1), (0, 0)]);
+        assert_eq!(products("tf32x2"), [(0, 1), (0, 0)]);
+        assert_eq!(products("tf32x3"), [(1, 0), (0, 1), (0, 0)]);
+    }
+
+    #[test]
+    fn an_x_the_unit_cannot_hold_is_rounded_by_the_weights_rule() {
+        let x = array![[1.0 + 3.0 * 2f32.powi(-12)]];
+        let rms = array![1.0f32];
+        let fed =
+            |name: &str| projection(name).operands(x.view(), x.view(), rms.view()).x[0][[0, 0]];
+        assert_eq!(fed("fp32"), x[[0, 0]]);
+        assert_eq!(fed("tf32"), 1.0 + 2f32.powi(-10));
+        assert_eq!(fed("tf32-rz"), 1.0);
+        assert_eq!(fed("bf16"), 1.0);
+        assert_eq!(fed("f16"), x[[0, 0]]);
+    }
+
+    proptest! {
+        #[test]
+        fn three_bf16_parts_hold_every_fp32_value(value in -1e30f32..1e30) {
+            prop_assume!(value == 0.0 || value.abs() > 1e-20);
+            let value = array![[value]];
+            let parts = OperandRounding::Bf16.split(value.view(), 3);
+            let sum: f64 = parts.iter().map(|part| f64::from(part[[0, 0]])).sum();
+            prop_assert_eq!(sum, f64::from(value[[0, 0]]));
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! From a candidate's outputs to records: what is measured at each stage.
+
+use ndarray::ArrayView2;
+use ulpdrift_reference::certify::condition;
+
+use super::candidate::{Candidate, STAGES, Stage};
+use crate::{
+    measure::{
+        against::against,
+        bound::{self, BoundOutput, ChainRule, Chains},
+        deviation::sum_deviation,
+        error::{self, ErrorMeasures, Scratch},
+        value::Value,
+    },
+    recipe::{MixRecipe, NormPlacement, Order, Projection, SquareSum, Storage, splits::Launch},
+    report::{Key, Measures, Record},
+    suite::{
+        Plan, SuiteError,
+        case::{Case, Exact, Stages64, Truth},
+        record_key,
+    },
+    tensor_core::{Family, Instruction, Rule},
+};
+
+/// Half an ulp of fp32, relative.
+const HALF_ULP_F32: f64 = 1.0 / (1u64 << 24) as f64;
+
+/// What the candidates of one site share.
+pub struct Site<'a> {
+    /// The run.
+    pub plan: &'a Plan<'a>,
+    /// Weights and inputs.
+    pub case: &'a Case,
+    /// The truth.
+    pub truth: &'a Truth,
+    /// The batch the split rules saw.
+    pub launch: Launch,
+    /// The variant every candidate is compared with.
+    pub against: &'a Candidate,
+}
+
+/// A whole tensor as a slice; every tensor here is allocated in standard layout.
+pub fn slice<T>(values: ArrayView2<'_, T>) -> &[T] {
+    values.to_slice().unwrap_or_default()
+}
+
+impl Site<'_> {
+    /// A record per stage.
+    pub fn records(
+        &self,
+        recipe: &MixRecipe,
+        candidate: &Candidate,
+        exact: &Exact<'_>,
+        stages: &Stages64,
+    ) -> Result<Vec<Record>, SuiteError> {
+        let bounds = self.bounds(recipe, exact)?;
+        let mut scratch = Scratch::default();
+        STAGES
+            .iter()
+            .map(|&stage| {
+                let mut measures = self.stage(stage, recipe, candidate, stages, &mut scratch)?;
+                match stage {
+                    Stage::Dot => add_bound(&mut measures, candidate.dot.view(), &bounds.dot)?,
+                    Stage::Mixes => {
+                        add_bound(&mut measures, candidate.mixes.view(), &bounds.mixes)?;
+                    }
+                    Stage::Comb => self.add_deviation(&mut measures, candidate)?,
+                    _ => {}
+                }
+                let key = Key {
+                    suite: "mix".to_owned(),
+                    stage: Some(stage.name().to_owned()),
+                    ..record_key(self.plan, self.case, &recipe.name, candidate.splits)
+                };
+                Ok(Record { key, measures })
+            })
+            .collect()
+    }
+
+    fn stage(
+        &self,
+        stage: Stage,
+        recipe: &MixRecipe,
+        candidate: &Candidate,
+        stages: &Stages64,
+        scratch: &mut Scratch,
+    ) -> Result<Measures, SuiteError> {
+        let norm = recipe.projection.norm;
+        let got = slice(stage.got(candidate));
+        let compared = error::Stage {
+            got,
+            reference: slice(stage.fp64(&self.truth.stages, norm)),
+            exact: Some(slice(stage.fp64(stages, norm))),
+            tokens: self.case.x.nrows(),
+            format: stage.format(recipe),
+        };
+        let mut errors = compared.measure_with(scratch)?;
+        self.add_condition(stage, &mut errors);
+        let against = against(got, slice(stage.got(self.against)))?;
+        Ok(Measures {
+            against_rel_l2: Some(against.against_rel_l2),
+            against_cosine_gap: Some(against.against_cosine_gap),
+            changed: Some(against.changed),
+            ..errors.into()
+        })
+    }
+
+    /// The condition number of the worst element, where the stage is a sum of products of inputs.
+    fn add_condition(&self, stage: Stage, errors: &mut ErrorMeasures) {
+        if !matches!(stage, Stage::Dot | Stage::Mixes) {
+            return;
+        }
+        let outputs = self.case.weights.function.nrows();
+        for worst in [&mut errors.worst, &mut errors.worst_rel]
+            .into_iter()
+            .flatten()
+        {
+            let Ok(index) = usize::try_from(worst.index) else {
+                continue;
+            };
+            let x = self.case.x.row(index / outputs);
+            let weight = self.case.weights.function.row(index % outputs);
+            if let (Some(x), Some(weight)) = (x.to_slice(), weight.to_slice()) {
+                worst.condition = Some(Value(condition(x, weight)));
+            }
+        }
+    }
+
+    fn add_deviation(
+        &self,
+        measures: &mut Measures,
+        candidate: &Candidate,
+    ) -> Result<(), SuiteError> {
+        let truth = &self.truth.stages.comb.view();
+        let sums = sum_deviation(&candidate.comb.view(), truth, self.case.hc)?;
+        measures.row_sum_dev = Some(sums.row_sum_dev);
+        measures.col_sum_dev = Some(sums.col_sum_dev);
+        measures.row_sum_dev_ref = Some(sums.row_sum_dev_ref);
+        measures.col_sum_dev_ref = Some(sums.col_sum_dev_ref);
+        Ok(())
+    }
+
+    /// The prefix bounds of `dot` and `mixes`.
+    fn bounds(&self, recipe: &MixRecipe, exact: &Exact<'_>) -> Result<Bounds, SuiteError> {
+        let projection = &recipe.projection;
+        let k = self.case.x.ncols();
+        let ranges = projection.order.ranges(k, self.launch);
+        let order = match projection.order {
+            Order::Chains { partials, .. } => bound::Order::splits(&ranges, partials.format()),
+            Order::ThreadStrided { threads } => bound::Order::strided(k, threads),
+        };
+        let terms: Vec<bound::Operands<'_>> = projection
+            .products()
+            .iter()
+            .map(|product| bound::Operands {
+                x: exact.operands.x[product.x].view(),
+                weight: exact.operands.weights[product.weight].view(),
+            })
+            .collect();
+        let chains = Chains {
+            rule: self.bound_rule(projection),
+            terms: &terms,
+            order: &order,
+        };
+        let accumulated = chains.evaluate(self.plan.level)?;
+        let dot = match recipe.output {
+            Storage::F32 => accumulated,
+            Storage::Bf16 => accumulated.rounded_to(recipe.output.format()),
+        };
+        let mixes = match projection.norm {
+            NormPlacement::Before => dot.clone(),
+            NormPlacement::After => {
+                let factors = self.truth.rms.to_vec();
+                let error = rms_relative_error(projection, k, &ranges);
+                dot.clone().times(&factors, error, recipe.scaled.format())?
+            }
+        };
+        Ok(Bounds { dot, mixes })
+    }
+
+    fn bound_rule(&self, projection: &Projection) -> bound::Rule {
+        let Some(operand) = projection.unit.operand() else {
+            return bound::Rule::Fma32;
+        };
+        let k = projection.unit.k();
+        let instruction = Instruction {
+            family: Family::MmaSync,
+            operand,
+            k,
+        };
+        // The backend ran this instruction on this arch, so the table has it.
+        match self.plan.backend.info().arch.rule(instruction) {
+            Ok(rule) => bound::Rule::TensorCore(chain_rule(&rule)),
+            Err(_) => bound::Rule::Fma32,
+        }
+    }
+}
+
+struct Bounds {
+    dot: BoundOutput,
+    mixes: BoundOutput,
+}
+
+fn chain_rule(rule: &Rule) -> ChainRule {
+    ChainRule {
+        block_len: rule.block_len,
+        fraction_bits: rule.fraction_bits,
+        exponent_floor: rule.exponent_floor,
+        output_bits: rule.output.fraction_bits(),
+        product_fraction_bits: rule.operand.product_fraction_bits(),
+        operand_min_exponent: rule.operand.format().min_exponent(),
+    }
+}
+
+fn add_bound(
+    measures: &mut Measures,
+    got: ArrayView2<'_, f32>,
+    bound: &BoundOutput,
+) -> Result<(), SuiteError> {
+    let ratio = bound::bound_ratio(
+        slice(got),
+        slice(bound.exact.view()),
+        slice(bound.bound.view()),
+    )?;
+    measures.bound_ratio = Some(Value(ratio));
+    if let Some(drift) = bound::drift(slice(got), bound)? {
+        measures.drift = Some(Value(drift.drift));
+        measures.drift_z = Some(Value(drift.drift_z));
+    }
+    Ok(())
+}
+
+/// Bound on the relative error of the fp32 RMS factor: all squares are positive, so n roundings on
+/// the way to the sum cost at most γₙ; mean and ε one half ulp each; the root halves what it gets
+/// and adds its own rounding, twice where it is two operations.
+fn rms_relative_error(projection: &Projection, k: usize, ranges: &[std::ops::Range<usize>]) -> f64 {
+    let longest = ranges.iter().map(ExactSizeIterator::len).max().unwrap_or(k);
+    let roundings = match (projection.square_sum, projection.order) {
+        (SquareSum::ThreadStrided, Order::ThreadStrided { threads }) => {
+            k.div_ceil(threads) + threads.ilog2() as usize
+        }
+        (SquareSum::Interleave4, _) => k.div_ceil(4) + 3,
+        (SquareSum::Lanes4, _) => 2 * longest.div_ceil(8) + 2 + ranges.len(),
+        _ => longest + ranges.len(),
+    };
+    let sum = (roundings + 2) as f64 * HALF_ULP_F32;
+    let argument = sum / (1.0 - sum);
+    0.5 * argument / (1.0 - argument) + 2.0 * HALF_ULP_F32
+}
