@@ -406,3 +406,6 @@ fn token_quantile(tokens: &mut [u64], q: f64) -> f64 {
     let population = tokens.len();
     Selection::new(tokens, population).map_or(f64::NAN, |mut selection| selection.quantile(q))
 }
+
+#[cfg(test)]
+mod tests;

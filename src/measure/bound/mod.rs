@@ -31,7 +31,7 @@
 //! `-sign(s_b) ulp(s_b) / 2` per block with variance `ulp² / 12`; fp32 additions to nearest have
 //! the variance without the expectation. It takes the bits below the ulp as uniform, while a unit
 //! has only `F - o` of them: measured, the mean loss of a long chain is `(1 - 2^-(F-o))` of the
-//! prediction (0.75 on sm_90 and later, 0.5 on sm_80). So it is evidence, never a reason to fail.
+//! prediction (0.75 on `sm_90` and later, 0.5 on `sm_80`). So it is evidence, never a reason to fail.
 //!
 //! Where the recipe-exact value is not finite there is nothing to bound: bound, drift and variance
 //! are NaN there, and the class of got decides. The f64 prefixes themselves are good to a few

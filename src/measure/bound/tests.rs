@@ -452,7 +452,7 @@ fn shapes_and_orders_that_do_not_fit_are_refused() {
     let w = Array2::zeros((3, 16));
     for order in [
         Order::splits(&[]),
-        Order::splits(&[0..17]),
+        even_splits(17, 1),
         Order {
             chains: vec![vec![0..16]],
             additions: vec![Addition { into: 0, from: 1 }],
