@@ -227,7 +227,7 @@ fn gather(tiles: &[Vec<kernel::State>], size: Size) -> BoundOutput {
     BoundOutput {
         bound: bounded(pick(|state| &state.bound)),
         drift: bounded(pick(|state| &state.drift)),
-        drift_variance: bounded(pick(|state| &state.variance)),
+        drift_variance: bounded(pick(|state| &state.ulps_squared) / 12.0),
         exact,
     }
 }
