@@ -4,7 +4,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{error::MeasureError, norm, sample::Sample, value::Value};
+use super::{
+    error::MeasureError,
+    norm::{Pairs, relative_norm},
+    sample::Sample,
+    value::Value,
+};
 
 /// How far a variant's output is from another's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,9 +35,18 @@ pub fn against<G: Sample>(got: &[G], other: &[G]) -> Result<AgainstMeasures, Mea
         .zip(other)
         .filter(|(g, o)| !g.same_bits(**o))
         .count();
+    let pairs = Pairs::new(got, other);
+    let distances = match pairs.poison {
+        Some(poison) => [poison; 2],
+        None => {
+            let [dd, gg, oo] = pairs.sums(|g, o| [(g - o) * (g - o), g * g, o * o]);
+            [relative_norm(dd, oo), pairs.gap(gg, oo)]
+        }
+    };
+    let [rel_l2, cosine_gap] = distances;
     Ok(AgainstMeasures {
-        against_rel_l2: norm::rel_l2(got, other).into(),
-        against_cosine_gap: norm::cosine_gap(got, other).into(),
+        against_rel_l2: rel_l2.into(),
+        against_cosine_gap: cosine_gap.into(),
         changed: (changed as f64 / got.len() as f64).into(),
     })
 }

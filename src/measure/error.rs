@@ -150,58 +150,91 @@ pub struct Worst {
 }
 
 /// The error measures of one stage; the module documentation defines each.
-#[allow(missing_docs)] // The table above is the documentation; a sentence per field would repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorMeasures {
+    /// Normwise relative error.
     pub rel_l2: Value,
+    /// Cosine similarity.
     pub cosine: Value,
+    /// One minus cosine, without its cancellation.
     pub cosine_gap: Value,
+    /// Largest absolute error.
     pub max_abs: Value,
+    /// Where it is in the flattened tensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_abs_index: Option<u64>,
+    /// Largest relative error over `r ≠ 0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rel: Option<Value>,
+    /// Where it is in the flattened tensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rel_index: Option<u64>,
+    /// Elements with `r = 0 ≠ g`.
     pub zero_ref: u64,
+    /// Largest absolute error over rms(r).
     pub max_scaled: Value,
+    /// Largest error in ulps of the stage's format.
     pub ulp_max: Value,
+    /// Mean error in ulps of the stage's format.
     pub ulp_mean: Value,
+    /// Systematic growth (positive) or shrinkage (negative).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slope: Option<Value>,
+    /// Share of elements that shrank among those that changed size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_sided: Option<Value>,
+    /// Its z-score against an even share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_sided_z: Option<Value>,
+    /// The engines' `1 − 2⟨g,r⟩/(‖g‖² + ‖r‖²)`, without its cancellation.
     pub calc_diff: Value,
+    /// Signal to quantisation noise, in decibels.
     pub sqnr_db: Value,
+    /// Median of the relative error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rel_p50: Option<Value>,
+    /// 90th percentile of the relative error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rel_p90: Option<Value>,
+    /// 99th percentile of the relative error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rel_p99: Option<Value>,
+    /// 99.9th percentile of the relative error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rel_p999: Option<Value>,
+    /// Median of the scaled error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled_p50: Option<Value>,
+    /// 90th percentile of the scaled error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled_p90: Option<Value>,
+    /// 99th percentile of the scaled error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled_p99: Option<Value>,
+    /// 99.9th percentile of the scaled error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaled_p999: Option<Value>,
+    /// Median over tokens of a token's `rel_l2`.
     pub token_rel_l2_p50: Value,
+    /// Its 99th percentile.
     pub token_rel_l2_p99: Value,
+    /// Its maximum.
     pub token_rel_l2_max: Value,
+    /// What the number formats cost: recipe-exact against truth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operand_rel_l2: Option<Value>,
+    /// What unit and order cost: got against recipe-exact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arith_rel_l2: Option<Value>,
+    /// NaNs of got.
     pub nan_got: u64,
+    /// NaNs of the reference.
     pub nan_ref: u64,
+    /// Infinities of got.
     pub inf_got: u64,
+    /// Infinities of the reference.
     pub inf_ref: u64,
+    /// Elements whose class or sign of infinity differs.
     pub class_mismatch: u64,
     /// The element of the largest `|d|`, or the first whose class spoils the measures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -408,3 +441,6 @@ fn token_quantile(tokens: &mut [u64], q: f64) -> f64 {
     let population = tokens.len();
     Selection::new(tokens, population).map_or(f64::NAN, |mut selection| selection.quantile(q))
 }
+
+#[cfg(test)]
+mod tests;

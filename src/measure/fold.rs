@@ -19,17 +19,29 @@ pub(super) fn nan_max(a: f64, b: f64) -> f64 {
 /// Sums `term(0), ..., term(len - 1)` over interleaved lanes.
 #[inline(always)]
 pub(super) fn lane_sum(len: usize, term: impl Fn(usize) -> f64) -> f64 {
-    let mut lanes = [0.0; LANES];
+    let [sum] = lane_sums(len, |index| [term(index)]);
+    sum
+}
+
+/// Several sums over the same elements in one pass, each as [`lane_sum`] would give it.
+#[inline(always)]
+pub(super) fn lane_sums<const N: usize>(len: usize, terms: impl Fn(usize) -> [f64; N]) -> [f64; N] {
+    let mut lanes = [[0.0; LANES]; N];
+    let mut take = |lane: usize, index: usize| {
+        for (sums, term) in lanes.iter_mut().zip(terms(index)) {
+            sums[lane] += term;
+        }
+    };
     let whole = len - len % LANES;
     for start in (0..whole).step_by(LANES) {
-        for (lane, sum) in lanes.iter_mut().enumerate() {
-            *sum += term(start + lane);
+        for lane in 0..LANES {
+            take(lane, start + lane);
         }
     }
     for index in whole..len {
-        lanes[index % LANES] += term(index);
+        take(index % LANES, index);
     }
-    sum_lanes(&lanes)
+    lanes.map(|sums| sum_lanes(&sums))
 }
 
 #[cfg(test)]

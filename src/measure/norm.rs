@@ -3,7 +3,7 @@
 
 use super::{
     class::{Screen, is_compared},
-    fold::lane_sum,
+    fold::lane_sums,
     sample::Sample,
 };
 
@@ -16,8 +16,8 @@ pub fn rel_l2<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> f64 {
     match pairs.poison {
         Some(poison) => poison,
         None => {
-            let dd = pairs.sum(|g, r| (g - r) * (g - r));
-            relative_norm(dd, pairs.sum(|_, r| r * r))
+            let [dd, rr] = pairs.sums(|g, r| [(g - r) * (g - r), r * r]);
+            relative_norm(dd, rr)
         }
     }
 }
@@ -32,7 +32,7 @@ pub fn cosine_gap<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> f64 {
     match pairs.poison {
         Some(poison) => poison,
         None => {
-            let (gg, rr) = (pairs.sum(|g, _| g * g), pairs.sum(|_, r| r * r));
+            let [gg, rr] = pairs.sums(|g, r| [g * g, r * r]);
             pairs.gap(gg, rr)
         }
     }
@@ -76,8 +76,9 @@ impl<'a, G: Sample, R: Sample> Pairs<'a, G, R> {
         }
     }
 
-    /// Sums a term over the compared elements, both numbers scaled.
-    pub(super) fn sum(&self, term: impl Fn(f64, f64) -> f64) -> f64 {
+    /// Sums terms over the compared elements, both numbers scaled.
+    #[inline(always)]
+    pub(super) fn sums<const N: usize>(&self, terms: impl Fn(f64, f64) -> [f64; N]) -> [f64; N] {
         let (got, reference) = (self.got, &self.reference[..self.got.len()]);
         let scaled = |index: usize| {
             (
@@ -86,14 +87,18 @@ impl<'a, G: Sample, R: Sample> Pairs<'a, G, R> {
             )
         };
         if self.all_finite {
-            return lane_sum(got.len(), |index| {
+            return lane_sums(got.len(), |index| {
                 let (g, r) = scaled(index);
-                term(g, r)
+                terms(g, r)
             });
         }
-        lane_sum(got.len(), |index| {
+        lane_sums(got.len(), |index| {
             let (g, r) = scaled(index);
-            if is_compared(g, r) { term(g, r) } else { 0.0 }
+            if is_compared(g, r) {
+                terms(g, r)
+            } else {
+                [0.0; N]
+            }
         })
     }
 
@@ -102,10 +107,11 @@ impl<'a, G: Sample, R: Sample> Pairs<'a, G, R> {
         match (gg > 0.0, rr > 0.0) {
             (true, true) => {
                 let (per_g, per_r) = (1.0 / gg.sqrt(), 1.0 / rr.sqrt());
-                0.5 * self.sum(|g, r| {
+                let [apart] = self.sums(|g, r| {
                     let difference = g * per_g - r * per_r;
-                    difference * difference
-                })
+                    [difference * difference]
+                });
+                0.5 * apart
             }
             (false, false) => 0.0,
             _ => 1.0,

@@ -80,7 +80,8 @@ impl BoundOutput {
 ///
 /// `0/0` is 0 and `x/0` is +Inf. An element whose class differs between the sides, or that has no
 /// bound although both sides are finite, makes the ratio NaN, so that `!(ratio <= 1)` holds. The
-/// same infinity, or NaN on both sides, is not looked at.
+/// same infinity, or NaN on both sides, is not looked at. An accumulator that left fp32's range
+/// where `e`, in f64, did not is such a difference in class.
 ///
 /// # Errors
 ///
