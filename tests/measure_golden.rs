@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use ulpdrift::measure::{
-    error::{ErrorMeasures, Stage},
-    ulp::OutputFormat,
+use ulpdrift::{
+    format::Format,
+    measure::error::{ErrorMeasures, Stage},
 };
 
 /// What both sides must agree to, relative.
@@ -84,8 +84,8 @@ impl Case {
             exact: Some(&inputs.exact),
             tokens: self.tokens,
             format: match self.format.as_str() {
-                "bf16" => OutputFormat::Bf16,
-                _ => OutputFormat::F32,
+                "bf16" => Format::Bf16,
+                _ => Format::F32,
             },
         };
         stage.measure().expect("the case is well formed")
@@ -148,9 +148,9 @@ fn f64_storage_and_a_warm_scratch_change_nothing() {
             exact: Some(&inputs.exact),
             tokens: case.tokens,
             format: if case.format == "bf16" {
-                OutputFormat::Bf16
+                Format::Bf16
             } else {
-                OutputFormat::F32
+                Format::F32
             },
         };
         let measures = stage

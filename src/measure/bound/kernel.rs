@@ -140,7 +140,7 @@ impl State {
         for lane in 0..TOKENS {
             let ulp = format.ulp_at(self.sum[lane].abs() + self.bound[lane]);
             self.bound[lane] += 0.5 * ulp;
-            self.variance[lane] += ulp * ulp / 12.0;
+            self.ulps_squared[lane] += ulp * ulp;
         }
     }
 

@@ -2,10 +2,9 @@
 
 use ndarray::Array2;
 
-use super::{
-    super::ulp::OutputFormat, Addition, BoundError, BoundOutput, Chains, Operands, Order, Rule,
-    bound_ratio, drift,
-};
+use crate::format::Format;
+
+use super::{Addition, BoundError, BoundOutput, Chains, Operands, Order, Rule, bound_ratio, drift};
 use oracle::{UNITS, Unit};
 use ulpdrift_reference::simd::Level;
 
@@ -155,7 +154,7 @@ fn even_splits(k: usize, count: usize) -> Order {
     let ranges: Vec<_> = (0..count)
         .map(|s| s * k / count..(s + 1) * k / count)
         .collect();
-    Order::splits(&ranges)
+    Order::splits(&ranges, Format::F32)
 }
 
 #[test]
@@ -346,7 +345,7 @@ fn output_rounding_and_the_rms_factor_are_covered() {
     let plain = bound_of(Rule::TensorCore(unit.rule), &x, &w, &order);
     let bf16 = |x: f32| half::bf16::from_f32(x).to_f32();
     let patched: Vec<f32> = dot.iter().map(|&dot| bf16(dot)).collect();
-    let patched_bound = plain.clone().rounded_to(OutputFormat::Bf16);
+    let patched_bound = plain.clone().rounded_to(Format::Bf16);
     assert!(ratio(&patched, &plain) > 1.0);
     assert!(ratio(&patched, &patched_bound) <= 1.0);
 
@@ -360,9 +359,9 @@ fn output_rounding_and_the_rms_factor_are_covered() {
         .collect();
     let bound = plain
         .clone()
-        .times(&factors, 2.0_f64.powi(-24), OutputFormat::F32);
+        .times(&factors, 2.0_f64.powi(-24), Format::F32);
     assert!(ratio(&scaled, &bound.expect("a factor per token")) <= 1.0);
-    let missing = plain.times(&factors[1..], 0.0, OutputFormat::F32);
+    let missing = plain.times(&factors[1..], 0.0, Format::F32);
     assert!(missing.is_err());
 }
 
@@ -451,9 +450,10 @@ fn shapes_and_orders_that_do_not_fit_are_refused() {
     ));
     let w = Array2::zeros((3, 16));
     for order in [
-        Order::splits(&[]),
+        Order::splits(&[], Format::F32),
         even_splits(17, 1),
         Order {
+            stored: Format::F32,
             chains: vec![vec![0..16]],
             additions: vec![Addition { into: 0, from: 1 }],
         },

@@ -10,7 +10,7 @@ fn try_measure(got: &[f32], reference: &[f64]) -> Result<ErrorMeasures, MeasureE
         reference,
         exact: None,
         tokens: 1,
-        format: OutputFormat::F32,
+        format: Format::F32,
     }
     .measure()
 }
@@ -152,7 +152,7 @@ fn matched_infinities_leave_the_rest_measured_where_it_stands() {
         reference: &[f64::INFINITY, 1.0, 2.0, f64::NEG_INFINITY, 3.0, 4.0],
         exact: None,
         tokens: 2,
-        format: OutputFormat::F32,
+        format: Format::F32,
     };
     let measures = stage.measure().expect("well formed");
     assert_eq!(measures.max_abs.0, 0.5);
@@ -364,7 +364,7 @@ fn shapes_that_do_not_fit_are_refused() {
         reference,
         exact: None,
         tokens,
-        format: OutputFormat::F32,
+        format: Format::F32,
     };
     assert!(stage(4, &[1.0; 6]).measure().is_err());
     assert!(stage(0, &[1.0; 6]).measure().is_err());
@@ -384,7 +384,7 @@ fn operand_and_arithmetic_error_follow_their_own_classes() {
         reference: &[1.0, 2.0],
         exact: Some(&[1.0, 2.5]),
         tokens: 1,
-        format: OutputFormat::F32,
+        format: Format::F32,
     };
     let measures = stage.measure().expect("well formed");
     assert_eq!(measures.arith_rel_l2, Some(Value(0.0)));
@@ -404,7 +404,7 @@ fn magnitudes_whose_squares_leave_f64_are_measured() {
             reference: &[1.0 * scale, 2.0 * scale],
             exact: None,
             tokens: 1,
-            format: OutputFormat::F32,
+            format: Format::F32,
         };
         let measures = stage.measure().expect("well formed");
         let relative = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-14;

@@ -66,7 +66,7 @@ proptest! {
             values.iter().map(|&value| f64::from(value) * scale).collect()
         };
         let stage = |got: &[f64], reference: &[f64]| Stage {
-            got, reference, exact: None, tokens: 1, format: OutputFormat::F32,
+            got, reference, exact: None, tokens: 1, format: Format::F32,
         }.measure().expect("well formed");
         let plain = stage(&widened(&got), &widened(&reference));
         let mut scaled = stage(&at(&got), &at(&reference));
@@ -94,7 +94,7 @@ proptest! {
         let got: Vec<f32> = bits.iter().map(|&(g, _)| f32::from_bits(g)).collect();
         let reference: Vec<f64> = bits.iter().map(|&(_, r)| f64::from_bits(r)).collect();
         let stage = Stage {
-            got: &got, reference: &reference, exact: Some(&reference), tokens, format: OutputFormat::Bf16,
+            got: &got, reference: &reference, exact: Some(&reference), tokens, format: Format::Bf16,
         };
         if let Ok(measures) = stage.measure() {
             let json = serde_json::to_string(&measures).expect("serialises");
