@@ -29,8 +29,9 @@ fn operands(operand: Operand, rows: usize, seed: u64) -> Array2<f32> {
 }
 
 fn gemm(rule: &Rule, level: Level, x: &Array2<f32>, w: &PackedWeights) -> Array3<f32> {
-    let ranges: Vec<Range<usize>> =
-        (0..SPLITS).map(|i| i * DEPTH / SPLITS..(i + 1) * DEPTH / SPLITS).collect();
+    let ranges: Vec<Range<usize>> = (0..SPLITS)
+        .map(|i| i * DEPTH / SPLITS..(i + 1) * DEPTH / SPLITS)
+        .collect();
     let mut acc = Array3::zeros((SPLITS, TOKENS, OUTPUTS));
     chains(rule, level, x.view(), w, &ranges, &mut acc);
     acc
@@ -39,10 +40,17 @@ fn gemm(rule: &Rule, level: Level, x: &Array2<f32>, w: &PackedWeights) -> Array3
 fn products_per_second(criterion: &mut Criterion) {
     let one_thread = rayon::ThreadPoolBuilder::new().num_threads(1).build();
     let one_thread = one_thread.expect("a pool of one thread can be had");
-    for (operand, k) in
-        [(Operand::Bf16, 16), (Operand::Tf32, 8), (Operand::F16, 16), (Operand::E4m3, 32)]
-    {
-        let instruction = Instruction { family: Family::MmaSync, operand, k };
+    for (operand, k) in [
+        (Operand::Bf16, 16),
+        (Operand::Tf32, 8),
+        (Operand::F16, 16),
+        (Operand::E4m3, 32),
+    ] {
+        let instruction = Instruction {
+            family: Family::MmaSync,
+            operand,
+            k,
+        };
         let rule = Arch::Sm120.rule(instruction).expect("sm_120 has all four");
         let x = operands(operand, TOKENS, 1);
         let w = PackedWeights::new(operand, operands(operand, OUTPUTS, 2).view());

@@ -1,1 +1,3 @@
 //! The command line: clap types, one file per command. Knows nothing of numerics.
+
+pub mod mma;
