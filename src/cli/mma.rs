@@ -12,7 +12,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use ulpdrift_reference::simd::Level;
 
 use crate::{
-    suite::vectors::{self, Category, Replay},
+    suite::vectors::{self, Mismatch, Replay},
     tensor_core::Arch,
 };
 
@@ -36,8 +36,12 @@ struct VerifyArgs {
     files: Vec<PathBuf>,
 
     /// Emulate this architecture, not the one the file was recorded on
-    /// [sm_80, sm_86, sm_89, sm_90, sm_100, sm_120]
-    #[arg(long, value_name = "ARCH")]
+    #[arg(
+        long,
+        value_name = "ARCH",
+        help = "Emulate this architecture, not the one the file was recorded on \
+                [sm_80, sm_86, sm_89, sm_90, sm_100, sm_120]"
+    )]
     arch: Option<Arch>,
 }
 
@@ -82,7 +86,7 @@ fn print(out: &mut impl Write, path: &Path, replay: &Replay) -> io::Result<()> {
         Some(arch) => writeln!(out, "{} ({source}), emulated as {arch}", replay.instruction)?,
         None => writeln!(out, "{} ({source})", replay.instruction)?,
     }
-    writeln!(out, "{}", table(replay))?;
+    writeln!(out, "{}", table(replay).trim_fmt())?;
     writeln!(
         out,
         "{} of {} outputs differ\n",
@@ -91,17 +95,38 @@ fn print(out: &mut impl Write, path: &Path, replay: &Replay) -> io::Result<()> {
     )
 }
 
+/// A row per category; where bits differ, also the first place they do: tile, row, column.
 fn table(replay: &Replay) -> Table {
+    let all_agree = replay.mismatches() == 0;
+    let columns = ["category", "outputs", "mismatches"];
+    let first_columns = ["first at", "form", "got", "recorded"];
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["category", "outputs", "mismatches", "first mismatch"]);
+    let first_columns = if all_agree { &[][..] } else { &first_columns };
+    table.set_header(columns.iter().chain(first_columns));
     for category in &replay.categories {
-        table.add_row([
+        let mut row = vec![
             category.name.clone(),
             category.outputs.to_string(),
             category.mismatches.to_string(),
-            first_mismatch(category),
-        ]);
+        ];
+        if let Some(Mismatch {
+            tile,
+            row: r,
+            col,
+            form,
+            got,
+            want,
+        }) = category.first
+        {
+            row.push(format!("{tile},{r},{col}"));
+            row.extend([
+                form.to_string(),
+                format!("{got:08x}"),
+                format!("{want:08x}"),
+            ]);
+        }
+        table.add_row(row);
     }
     for column in [1, 2] {
         if let Some(column) = table.column_mut(column) {
@@ -109,16 +134,6 @@ fn table(replay: &Replay) -> Table {
         }
     }
     table
-}
-
-fn first_mismatch(category: &Category) -> String {
-    let Some(first) = category.first else {
-        return String::new();
-    };
-    format!(
-        "tile {} row {} col {} ({}): got {:08x}, recorded {:08x}",
-        first.tile, first.row, first.col, first.form, first.got, first.want
-    )
 }
 
 #[cfg(test)]
@@ -164,7 +179,18 @@ mod tests {
             printed.contains("5594 of 26624 outputs differ"),
             "{printed}"
         );
-        assert!(printed.contains("(scalar): got "), "{printed}");
+        assert!(
+            printed.contains("first at  form    got       recorded"),
+            "{printed}"
+        );
+        assert!(
+            printed.contains("0,0,3     scalar  bd4b22b0  bd4b22a0"),
+            "{printed}"
+        );
+        assert!(
+            printed.lines().skip(2).all(|line| line.len() <= 80),
+            "{printed}"
+        );
     }
 
     #[test]

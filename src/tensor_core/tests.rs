@@ -1,5 +1,9 @@
 //! Oracles: recorded vectors and worked examples for both forms of the rule; the scalar rule for the
 //! vector form on inputs that nobody recorded.
+#![expect(
+    clippy::single_range_in_vec_init,
+    reason = "a list of ranges may hold one"
+)]
 
 use std::{fs, path::PathBuf};
 
@@ -133,8 +137,7 @@ fn worked_examples_hold_in_both_forms() {
     {
         assert_eq!(scalar::mma(&rule, &a, &b, c), d, "{case}");
         for level in Level::ALL {
-            let got =
-                Gemm::of_codes(rule, &[a.clone()], &[b.clone()], &[c]).run(level, &[0..a.len()]);
+            let got = Gemm::dot(rule, a.clone(), b.clone(), c).run(level, &[0..a.len()]);
             assert_eq!(got, [d], "{case} {level}");
         }
     }
@@ -151,12 +154,12 @@ struct Gemm {
 }
 
 impl Gemm {
-    fn of_codes(rule: Rule, a: &[Vec<u32>], b: &[Vec<u32>], c: &[u32]) -> Self {
+    fn dot(rule: Rule, a: Vec<u32>, b: Vec<u32>, c: u32) -> Self {
         Self {
             rule,
-            a: a.to_vec(),
-            b: b.to_vec(),
-            c: c.to_vec(),
+            a: vec![a],
+            b: vec![b],
+            c: vec![c],
         }
     }
 
@@ -262,7 +265,7 @@ fn code(kind: Kind, exponent_bits: u32, fraction_bits: u32, random: u64) -> u32 
         Kind::Near => (sign, bias - 3 + draw % 6, fraction),
         Kind::Finite => (sign, finite, fraction),
         Kind::Tiny => (sign, draw % 3, fraction),
-        Kind::Sparse if draw % 8 == 0 => (sign, finite, fraction),
+        Kind::Sparse if draw.is_multiple_of(8) => (sign, finite, fraction),
         Kind::Sparse => (sign, 0, 0),
         Kind::Huge => (0, bias + bias / 2 + draw % 3, fraction),
     };
