@@ -5,6 +5,7 @@
 
 pub mod exit;
 pub mod gate;
+pub mod mma;
 mod print;
 pub mod run;
 pub mod variants;
@@ -42,6 +43,8 @@ enum Command {
     Gate(gate::GateArgs),
     /// List the precision variants, or explain one step by step.
     Variants(variants::VariantsArgs),
+    /// Replay recorded tensor-core vectors through the emulator.
+    Mma(mma::MmaArgs),
 }
 
 /// Runs the command and turns its outcome into an exit code.
@@ -51,6 +54,7 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Gate(args) => gate::run(args),
         Command::Variants(args) => variants::run(args),
+        Command::Mma(args) => mma::run(args),
     };
     outcome.unwrap_or_else(|error| failure(&error))
 }

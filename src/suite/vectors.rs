@@ -8,11 +8,17 @@
 //! Every output is computed by the scalar rule and by the vectorised one, and bits are compared: the
 //! unit returns one NaN only, so NaN needs no exception.
 
+mod file;
+#[cfg(test)]
+mod tests;
+
 use std::{fmt, fs, path::Path};
 
 use ndarray::{Array2, Array3};
 use safetensors::Dtype;
 use ulpdrift_reference::simd::Level;
+
+use file::File;
 
 use crate::{
     format::{Rounding, bf16, tf32},
@@ -23,11 +29,11 @@ use crate::{
     },
 };
 
-/// Why a vector file cannot be replayed. Each message follows the file's name.
+/// Why a vector file cannot be replayed. Each message is to follow the file's name and a colon.
 #[derive(Debug, thiserror::Error)]
 pub enum VectorError {
     /// The file cannot be read.
-    #[error("cannot be read: {0}")]
+    #[error("cannot be read ({0}): check the path and its permissions")]
     Read(#[from] std::io::Error),
     /// The file is no safetensors file, or is cut off.
     #[error(
@@ -35,7 +41,7 @@ pub enum VectorError {
     )]
     NotSafetensors(#[from] safetensors::SafeTensorError),
     /// A metadata entry is missing.
-    #[error("has no metadata entry '{key}': expected {expected}")]
+    #[error("no metadata entry '{key}': expected {expected}")]
     MissingMetadata {
         /// Name of the entry.
         key: &'static str,
@@ -43,21 +49,19 @@ pub enum VectorError {
         expected: &'static str,
     },
     /// The list of categories is not a JSON list of names.
-    #[error("has the metadata entry 'categories' = {found:?}: expected a JSON list of names")]
+    #[error("metadata entry 'categories' is {found:?}: expected a JSON list of names")]
     BadCategories {
         /// What stands there.
         found: String,
     },
     /// A tensor is missing.
-    #[error(
-        "has no tensor '{tensor}': expected a, b, c, d and category, or x, rna_tf32 and rn_bf16"
-    )]
+    #[error("no tensor '{tensor}': expected a, b, c, d and category, or x, rna_tf32 and rn_bf16")]
     MissingTensor {
         /// Its name.
         tensor: &'static str,
     },
     /// A tensor has another element type.
-    #[error("tensor '{tensor}' is {found:?}: expected {expected:?}, raw bits")]
+    #[error("tensor '{tensor}' is {found:?}: expected {expected:?}, the operand's raw bits")]
     WrongDtype {
         /// Its name.
         tensor: &'static str,
@@ -77,7 +81,9 @@ pub enum VectorError {
         expected: String,
     },
     /// A tile's category is not in the list.
-    #[error("tile {tile} has category {found}, but the metadata names only {known}")]
+    #[error(
+        "tile {tile} has category {found}, but the metadata name only {known}: one of the two is wrong"
+    )]
     UnknownCategory {
         /// The tile.
         tile: usize,
@@ -86,6 +92,9 @@ pub enum VectorError {
         /// Length of the list.
         known: usize,
     },
+    /// There are no outputs in the file; to call that agreement would be a lie.
+    #[error("holds no tiles: there is nothing to verify")]
+    Empty,
     /// The metadata name an architecture that is not in the table.
     #[error("metadata entry 'arch': {0}")]
     Arch(#[from] UnknownArch),
@@ -287,6 +296,9 @@ impl Vectors {
         b.expect_shape(&[tiles, shape.k, cols])?;
         c.expect_shape(&[tiles, rows, cols])?;
         d.expect_shape(&[tiles, rows, cols])?;
+        if d.words.is_empty() {
+            return Err(VectorError::Empty);
+        }
         let category: Vec<u8> = category.words.iter().map(|&index| index as u8).collect();
         if let Some(tile) = category
             .iter()
@@ -388,6 +400,9 @@ fn replay_conversions(file: &File<'_>) -> Result<Replay, VectorError> {
     let bf16 = file.words("rn_bf16", Dtype::U16)?;
     tf32.expect_shape(&x.shape)?;
     bf16.expect_shape(&x.shape)?;
+    if x.words.is_empty() {
+        return Err(VectorError::Empty);
+    }
 
     let mut outcome = [
         Category::named("cvt.rna.tf32"),
@@ -416,6 +431,3 @@ fn replay_conversions(file: &File<'_>) -> Result<Replay, VectorError> {
         categories: outcome.into(),
     })
 }
-
-mod file;
-use file::File;

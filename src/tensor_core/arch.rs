@@ -1,11 +1,11 @@
 //! Which matrix unit computes by which parameters: the specification as a table.
 //!
 //! A unit fuses `L` products and the accumulator C into one block: every term is cut to `F` fraction
-//! bits below 2^e_max, e_max being the largest exponent in the block but at least `e0`; the cut terms
+//! bits below `2^e_max`, `e_max` being the largest exponent in the block but at least `e0`; the cut terms
 //! are added exactly and the sum is cut to the output format. An instruction of depth k > L runs its
 //! blocks in ascending k and hands each block's result on as C.
 //!
-//! Source: measured on an H200 for sm_90 (`mma.sync`, `wgmma`); published models and recordings for
+//! Source: measured on an H200 for `sm_90` (`mma.sync`, `wgmma`); published models and recordings for
 //! the rest.
 
 use std::{fmt, str::FromStr};
@@ -111,9 +111,9 @@ pub struct UnknownArch {
 pub enum Family {
     /// `mma.sync`: one warp, operands in registers.
     MmaSync,
-    /// `wgmma.mma_async`: four warps, sm_90.
+    /// `wgmma.mma_async`: four warps, `sm_90`.
     Wgmma,
-    /// `tcgen05.mma`: accumulator in tensor memory, sm_100.
+    /// `tcgen05.mma`: accumulator in tensor memory, `sm_100`.
     Tcgen05,
 }
 
@@ -253,9 +253,9 @@ pub struct Rule {
     pub operand: Operand,
     /// L: products fused per block.
     pub block_len: usize,
-    /// F: fraction bits kept below 2^e_max.
+    /// F: fraction bits kept below `2^e_max`.
     pub fraction_bits: i32,
-    /// e0: the least e_max.
+    /// e0: the least `e_max`.
     pub exponent_floor: i32,
     /// What the block's sum is cut to.
     pub output: Output,

@@ -25,6 +25,10 @@ use super::{
 ///
 /// # Panics
 /// Shapes that contradict each other, a range beyond K, or weights packed for another operand.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "a view is passed by value, as ndarray does"
+)]
 pub fn chains(
     rule: &Rule,
     level: Level,
@@ -85,7 +89,7 @@ pub fn chains(
                 start: range.start,
                 end: range.end,
             };
-            let tile = vector::Tile {
+            let mut tile = vector::Tile {
                 rule,
                 tokens,
                 weights: w,
@@ -94,13 +98,13 @@ pub fn chains(
             if vectorised {
                 lanes::run(level, tile);
             } else {
-                by_scalar_rule(tile);
+                by_scalar_rule(&mut tile);
             }
         });
 }
 
 /// For rules whose sums do not fit the vector form: none in the table, but a caller may make one up.
-fn by_scalar_rule(tile: vector::Tile<'_>) {
+fn by_scalar_rule(tile: &mut vector::Tile<'_>) {
     let operand = tile.rule.operand;
     let codes = |row: &[f32]| -> Vec<u32> { row.iter().map(|&x| operand.to_code(x)).collect() };
     let range = tile.tokens.start..tile.tokens.end;

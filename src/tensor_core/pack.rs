@@ -47,6 +47,10 @@ impl PackedWeights {
     /// For tf32 any `f32` will do: the unit reads the upper 19 bits of the word, and so does this.
     /// For the other formats, rounding is the caller's task; debug builds check that it was done.
     #[must_use]
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "a view is passed by value, as ndarray does"
+    )]
     pub fn new(operand: Operand, w: ArrayView2<f32>) -> Self {
         let (outputs, depth) = w.dim();
         debug_assert!(

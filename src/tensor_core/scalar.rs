@@ -205,7 +205,7 @@ struct Term {
 }
 
 impl Term {
-    /// The exact product; none if a factor is zero, so that zeros never raise e_max.
+    /// The exact product; none if a factor is zero, so that zeros never raise `e_max`.
     fn product(operand: Operand, a: Decoded, b: Decoded) -> Option<Self> {
         match (a.class, b.class) {
             (
@@ -242,7 +242,7 @@ impl Term {
         }
     }
 
-    /// The term in units of 2^(e_max − F), cut toward zero.
+    /// The term in units of `2^(e_max − F)`, cut toward zero.
     fn cut(&self, fraction_bits: i32, e_max: i32) -> i64 {
         let left = (fraction_bits - self.fraction_bits) - (e_max - self.exponent);
         let magnitude = if left >= 0 {

@@ -1,9 +1,9 @@
 //! The rule of [`scalar`](super::scalar) for sixteen tokens at a time, equal bit for bit.
 //!
-//! Per block and output: e_max from `i16` sums of exponents, two k per word; then each product as an
-//! `f32` (at most 22 significand bits, so exact), times 2^(F − e_max) (exact), converted to an integer
+//! Per block and output: `e_max` from `i16` sums of exponents, two k per word; then each product as an
+//! `f32` (at most 22 significand bits, so exact), times `2^(F − e_max)` (exact), converted to an integer
 //! toward zero (the unit's cut), and added; C likewise. The sum is cut to the output format in `f64`
-//! and scaled back. Everything is exact while e_max lies in [`Range`]; other lanes go to the scalar
+//! and scaled back. Everything is exact while `e_max` lies in [`Range`]; other lanes go to the scalar
 //! rule.
 //!
 //! Budget of the `i32` sums: products are below 4·2^F, an accumulator below 2·2^F. With F = 25, half
@@ -12,7 +12,7 @@
 use super::{
     Operand, Rule,
     fix::{Block, MAX_BLOCK},
-    lanes::{LANES, Lanes, Reals, Task, pair_word},
+    lanes::{LANES, Lanes, PairWords, Reals, Task, pair_word},
     pack::{Order, PackedWeights, Panel, Tokens, ZERO, exponent_of},
     scalar,
 };
@@ -45,11 +45,11 @@ pub(super) fn fits(rule: &Rule) -> bool {
 /// Up to this block length the two sums and C together fit one `i32`.
 const NARROW: usize = 8;
 
-/// The e_max for which a block can be computed in `f32` without loss.
+/// The `e_max` for which a block can be computed in `f32` without loss.
 ///
-/// From below: with e_max ≥ F − 125 a product that underflows, that is below 2⁻¹²⁶, comes to less than
-/// one unit of the sum and is cut to zero either way; and the least result, 2^(e_max − F), is
-/// normal. From above: with e_max ≤ 125 products stay below 2¹²⁷, and a sum that reaches 2¹²⁸ becomes
+/// From below: with `e_max` ≥ F − 125 a product that underflows, that is below 2⁻¹²⁶, comes to less than
+/// one unit of the sum and is cut to zero either way; and the least result, `2^(e_max − F)`, is
+/// normal. From above: with `e_max` ≤ 125 products stay below 2¹²⁷, and a sum that reaches 2¹²⁸ becomes
 /// infinite in the last multiplication, as it should.
 struct Range {
     least: i32,
@@ -247,14 +247,7 @@ impl Stretch<'_> {
         let mut sums = [[lanes.splat_int(0); 2]; O];
         for n in 0..O {
             let c = lanes.load(&chains[n]);
-            let mut largest_pair = lanes.splat_pairs(pair_word(2 * ZERO, 2 * ZERO));
-            for i in 0..L / 2 {
-                let word = pair_word(weights[n].exponents[2 * i], weights[n].exponents[2 * i + 1]);
-                let x = lanes.load_pairs(&x_exponents[i]);
-                largest_pair =
-                    lanes.max_pairs(largest_pair, lanes.add_pairs(x, lanes.splat_pairs(word)));
-            }
-            let e_max = lanes.max(lanes.larger_half(largest_pair), lanes.exponent(c));
+            let e_max = largest_exponent(lanes, x_exponents, weights[n].exponents, c);
             let inside = lanes.min(lanes.max(e_max, least), largest);
             outside[n] = lanes.differ(e_max, inside) & self.used;
             scale[n] = lanes.power_of_two(lanes.subtract(bits, inside));
@@ -313,6 +306,23 @@ impl Stretch<'_> {
             }
         }
     }
+}
+
+/// The largest exponent among a block's products and its accumulator; the floor e0 need not be looked
+/// at, because it lies below the range of the fast path.
+#[inline(always)]
+fn largest_exponent<V: Lanes, const L: usize>(
+    lanes: V,
+    x: &[PairWords],
+    weights: &[i16; L],
+    c: V::Real,
+) -> V::Int {
+    let mut largest = lanes.splat_pairs(pair_word(2 * ZERO, 2 * ZERO));
+    for (x, &[even, odd]) in x.iter().zip(weights.as_chunks::<2>().0) {
+        let sums = lanes.add_pairs(lanes.load_pairs(x), lanes.splat_pairs(pair_word(even, odd)));
+        largest = lanes.max_pairs(largest, sums);
+    }
+    lanes.max(lanes.larger_half(largest), lanes.exponent(c))
 }
 
 /// A block of weights with zeros where the range has ended.
