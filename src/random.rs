@@ -1,6 +1,6 @@
 //! Random numbers that depend on what they are for, and on nothing else.
 //!
-//! A [`Stream`] is ChaCha8 with its 256-bit key and 64-bit stream number filled in directly from
+//! A [`Stream`] is `ChaCha8` with its 256-bit key and 64-bit stream number filled in directly from
 //! (seed, purpose, layer, token), so any two keys give independent streams and any of them can be
 //! opened alone. It follows that fewer tokens are a prefix of more, and that neither the number of
 //! threads nor the order of the work can change a bit.
@@ -153,7 +153,7 @@ impl Stream {
 const LAST_EDGE: f64 = 3.654_152_885_361_009;
 
 /// The width a rectangle of the base box's area (its tail included) would have.
-const BASE_WIDTH: f64 = 3.910_757_959_537_090;
+const BASE_WIDTH: f64 = 3.910_757_959_537_09;
 
 /// The box edges, descending from the base box's nominal width to 0, and exp(-x²/2) at each.
 struct Ziggurat {
