@@ -148,12 +148,18 @@ impl Reader<'_> {
         }
         let layers_where = |key: &str, is_indexed: &dyn Fn(&Value) -> bool| -> Vec<u32> {
             let kinds = self.get(key).and_then(Value::as_array);
-            let indexed = kinds.into_iter().flatten().zip(0..).filter(|(kind, _)| is_indexed(kind));
+            let indexed = kinds
+                .into_iter()
+                .flatten()
+                .zip(0..)
+                .filter(|(kind, _)| is_indexed(kind));
             indexed.map(|(_, layer)| layer).collect()
         };
         let by_ratio = layers_where("compress_ratios", &|ratio| *ratio == 4);
         match by_ratio.is_empty() {
-            true => layers_where("layer_types", &|kind| *kind == "compressed_sparse_attention"),
+            true => layers_where("layer_types", &|kind| {
+                *kind == "compressed_sparse_attention"
+            }),
             false => by_ratio,
         }
     }

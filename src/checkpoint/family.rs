@@ -177,7 +177,7 @@ pub(super) fn conclude(
             "no config.json"
         };
         notes.push(format!(
-            "{why}: {what} {value} assumed, as published for the {family} family"
+            "{why}: {what} {value} assumed, the published value"
         ));
     };
     let sinkhorn_iters = given.sinkhorn_iters.unwrap_or_else(|| {

@@ -58,15 +58,21 @@ impl Checkpoint {
             .iter()
             // A query projection without an indexer behind it is not of interest.
             .filter(|(_, located)| {
-                located.group != Group::Indexer || located.layer.is_some_and(|l| indexed.contains(&l))
+                located.group != Group::Indexer
+                    || located.layer.is_some_and(|l| indexed.contains(&l))
             })
             .map(|(official, located)| Item::new(official, located))
             .collect();
         items.sort_by(|a, b| {
             let key = |item: &Item| (item.layer.is_none(), item.layer, item.group);
-            key(a).cmp(&key(b)).then_with(|| a.official.cmp(&b.official))
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| a.official.cmp(&b.official))
         });
-        Inventory { items, missing: self.missing(&indexed) }
+        Inventory {
+            items,
+            missing: self.missing(&indexed),
+        }
     }
 
     /// Reads a tensor of the inventory once; `None` if its type is not one the tool decodes.
@@ -83,7 +89,11 @@ impl Checkpoint {
 
     /// The layers that have, or by the configuration should have, an indexer.
     fn indexed_layers(&self) -> BTreeSet<u32> {
-        let configured = self.found.config.iter().flat_map(|config| &config.indexer_layers);
+        let configured = self
+            .found
+            .config
+            .iter()
+            .flat_map(|config| &config.indexer_layers);
         let there = self
             .found
             .tensors
@@ -94,7 +104,12 @@ impl Checkpoint {
     }
 
     fn missing(&self, indexed: &BTreeSet<u32>) -> Vec<String> {
-        let here: BTreeSet<u32> = self.found.tensors.values().filter_map(|l| l.layer).collect();
+        let here: BTreeSet<u32> = self
+            .found
+            .tensors
+            .values()
+            .filter_map(|l| l.layer)
+            .collect();
         let mut expected = Vec::new();
         for &layer in &here {
             expected.extend(layers::missing_parts(&self.found, layer));

@@ -23,7 +23,9 @@ pub(super) fn measure(
     checkpoint: &Checkpoint,
     located: &Located,
 ) -> Result<Option<TensorStats>, CheckpointError> {
-    let Some(stored) = StoredType::from_name(&located.dtype) else { return Ok(None) };
+    let Some(stored) = StoredType::from_name(&located.dtype) else {
+        return Ok(None);
+    };
     let (mut values, mut nonfinite, mut squares, mut abs_max) = (0_u64, 0_u64, 0.0_f64, 0.0_f32);
     let mut decoded = Vec::new();
     checkpoint.visit(located, PIECE, |bytes| {
@@ -41,6 +43,15 @@ pub(super) fn measure(
         }
     })?;
     let finite = values - nonfinite;
-    let rms = if finite == 0 { 0.0 } else { (squares / finite as f64).sqrt() };
-    Ok(Some(TensorStats { values, rms, abs_max: f64::from(abs_max), nonfinite }))
+    let rms = if finite == 0 {
+        0.0
+    } else {
+        (squares / finite as f64).sqrt()
+    };
+    Ok(Some(TensorStats {
+        values,
+        rms,
+        abs_max: f64::from(abs_max),
+        nonfinite,
+    }))
 }

@@ -13,8 +13,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde_json::json;
 
 use super::{
-    CheckpointError, StoredType, SyntheticModel,
-    index,
+    CheckpointError, StoredType, SyntheticModel, index,
     shard::SYNTHETIC_KEY,
     synthetic::{Generator, TensorSpec},
 };
@@ -36,16 +35,21 @@ pub struct Written {
 ///
 /// If the text is neither, or names a layer that the model has not.
 pub fn parse_layers(text: &str, count: u32) -> Result<Vec<u32>, CheckpointError> {
-    let wrong = |reason: String| CheckpointError::Layers { text: text.to_owned(), reason };
+    let wrong = |reason: String| CheckpointError::Layers {
+        text: text.to_owned(),
+        reason,
+    };
     let number = |part: &str| {
-        part.trim().parse::<u32>().map_err(|_| {
-            wrong("expected a count such as 3, or a list such as 0,2,5-7".to_owned())
-        })
+        part.trim()
+            .parse::<u32>()
+            .map_err(|_| wrong("expected a count such as 3, or a list such as 0,2,5-7".to_owned()))
     };
     if !text.contains([',', '-']) {
         return match number(text)? {
             n if (1..=count).contains(&n) => Ok((0..n).collect()),
-            n => Err(wrong(format!("{n} layers are asked for, the model has 1 to {count} to give"))),
+            n => Err(wrong(format!(
+                "{n} layers are asked for, the model has 1 to {count} to give"
+            ))),
         };
     }
     let mut layers = Vec::new();
@@ -53,7 +57,10 @@ pub fn parse_layers(text: &str, count: u32) -> Result<Vec<u32>, CheckpointError>
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (number(first)?, number(last)?);
         if first > last || last >= count {
-            return Err(wrong(format!("{part} is not among the model's layers 0-{}", count - 1)));
+            return Err(wrong(format!(
+                "{part} is not among the model's layers 0-{}",
+                count - 1
+            )));
         }
         layers.extend(first..=last);
     }
@@ -82,11 +89,18 @@ pub fn write_synthetic(
     seed: u64,
 ) -> Result<Written, CheckpointError> {
     let target = vacant(target)?;
-    let unwritable = |reason: String| CheckpointError::Unwritable { path: target.clone(), reason };
+    let unwritable = |reason: String| CheckpointError::Unwritable {
+        path: target.clone(),
+        reason,
+    };
     let parent = match target.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
-        None => return Err(unwritable("it is the root; name a directory in it".to_owned())),
+        None => {
+            return Err(unwritable(
+                "it is the root; name a directory in it".to_owned(),
+            ));
+        }
     };
     let staging = tempfile::Builder::new()
         .prefix(".ulpdrift-synth-")
@@ -104,8 +118,10 @@ pub fn write_synthetic(
 
 /// The target with its links followed, if there is nothing in it.
 fn vacant(target: &Path) -> Result<PathBuf, CheckpointError> {
-    let unwritable =
-        |reason: &str| CheckpointError::Unwritable { path: target.to_owned(), reason: reason.into() };
+    let unwritable = |reason: &str| CheckpointError::Unwritable {
+        path: target.to_owned(),
+        reason: reason.into(),
+    };
     if fs::symlink_metadata(target).is_err() {
         return Ok(target.to_owned());
     }
@@ -115,7 +131,9 @@ fn vacant(target: &Path) -> Result<PathBuf, CheckpointError> {
         .map_err(|error| unwritable(&format!("{error}; choose another directory")))?;
     match entries.next() {
         None => Ok(target),
-        Some(_) => Err(unwritable("it is not empty; choose a new or empty directory")),
+        Some(_) => Err(unwritable(
+            "it is not empty; choose a new or empty directory",
+        )),
     }
 }
 
@@ -125,12 +143,20 @@ fn write_content(
     layers: &[u32],
 ) -> std::io::Result<Written> {
     fs::create_dir(directory)?;
-    let mut written = Written { shards: layers.len() + 1, tensors: 0, bytes: 0 };
+    let mut written = Written {
+        shards: layers.len() + 1,
+        tensors: 0,
+        bytes: 0,
+    };
     let mut weight_map = serde_json::Map::new();
     let model = generator.model;
     let groups = layers.iter().map(|&layer| model.layer_tensors(layer));
     for (number, specs) in groups.chain([model.closing_tensors()]).enumerate() {
-        let file = format!("model-{:05}-of-{:05}.safetensors", number + 1, written.shards);
+        let file = format!(
+            "model-{:05}-of-{:05}.safetensors",
+            number + 1,
+            written.shards
+        );
         written.bytes += write_shard(&directory.join(&file), generator, &specs)?;
         written.tensors += specs.len();
         weight_map.extend(specs.into_iter().map(|spec| (spec.name, json!(file))));
@@ -140,7 +166,10 @@ fn write_content(
         "weight_map": weight_map,
     });
     write_json(&directory.join(index::FILE_NAME), &index)?;
-    write_json(&directory.join("config.json"), &model.config(generator.seed))?;
+    write_json(
+        &directory.join("config.json"),
+        &model.config(generator.seed),
+    )?;
     Ok(written)
 }
 
@@ -151,7 +180,9 @@ fn write_shard(path: &Path, generator: Generator, specs: &[TensorSpec]) -> std::
         TensorView::new(header_dtype(spec.dtype), spec.shape.clone(), bytes)
             .map(|view| (&spec.name, view))
     });
-    let views: Vec<_> = views.collect::<Result<_, _>>().map_err(std::io::Error::other)?;
+    let views: Vec<_> = views
+        .collect::<Result<_, _>>()
+        .map_err(std::io::Error::other)?;
     // One key only: the crate writes metadata in the random order of a hash map.
     let mark = format!("model {}, seed {}", generator.model, generator.seed);
     let metadata = HashMap::from([(SYNTHETIC_KEY.to_owned(), mark)]);

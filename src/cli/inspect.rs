@@ -105,7 +105,7 @@ fn write_all(
             };
             writeln!(
                 text,
-                "\n{title:<NAME$} {:<SHAPE$} {:<7} {:>7} {:>7} {:>6}",
+                "\n{title:<NAME$} {:<SHAPE$} {:<7} {:>7} {:>7} {:>7}",
                 "shape", "dtype", "rms", "abs max", "NaN,Inf"
             )?;
         }
@@ -137,7 +137,9 @@ fn write_title(text: &mut String, checkpoint: &Checkpoint) -> fmt::Result {
         model.sinkhorn_iters,
         model.hc_eps,
         model.norm_eps,
-        model.index_topk.map_or("unknown".to_owned(), |k| k.to_string())
+        model
+            .index_topk
+            .map_or("unknown".to_owned(), |k| k.to_string())
     )
 }
 
@@ -159,12 +161,12 @@ fn write_row(text: &mut String, row: &Row) -> fmt::Result {
     match row.stats {
         Some(stats) => writeln!(
             text,
-            " {:>7} {:>7} {:>6}",
+            " {:>7} {:>7} {:>7}",
             format!("{:.2e}", stats.rms),
             format!("{:.2e}", stats.abs_max),
             stats.nonfinite
         ),
-        None => writeln!(text, " {:>7} {:>7} {:>6}", "-", "-", "-"),
+        None => writeln!(text, " {:>7} {:>7} {:>7}", "-", "-", "-"),
     }
 }
 
@@ -173,7 +175,9 @@ fn short_name(item: &Item) -> String {
     let name = match item.layer {
         Some(layer) => {
             let marker = format!("layers.{layer}.");
-            item.stored.split_once(&marker).map_or(item.stored.as_str(), |(_, rest)| rest)
+            item.stored
+                .split_once(&marker)
+                .map_or(item.stored.as_str(), |(_, rest)| rest)
         }
         None => &item.stored,
     };
@@ -187,14 +191,23 @@ fn write_remarks(
     missing: &[String],
 ) -> fmt::Result {
     writeln!(text)?;
-    let nonfinite: Vec<&Row> =
-        rows.iter().filter(|row| row.stats.is_some_and(|stats| stats.nonfinite > 0)).collect();
+    let nonfinite: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.stats.is_some_and(|stats| stats.nonfinite > 0))
+        .collect();
     for row in &nonfinite {
-        writeln!(text, "non-finite: {} in {}", row.item.stored.escape_debug(), row.item.file)?;
+        writeln!(
+            text,
+            "non-finite: {} in {}",
+            row.item.stored.escape_debug(),
+            row.item.file
+        )?;
     }
     let lossy = |dtype: &str| {
         let is_lossy = |row: &&Row| {
-            row.item.group == Group::Hc && row.item.official.ends_with("_fn") && row.item.dtype == dtype
+            row.item.group == Group::Hc
+                && row.item.official.ends_with("_fn")
+                && row.item.dtype == dtype
         };
         rows.iter().filter(is_lossy).count()
     };
@@ -216,6 +229,8 @@ fn write_remarks(
     }
     match missing {
         [] => writeln!(text, "missing: nothing"),
-        names => names.iter().try_for_each(|name| writeln!(text, "missing: {name}")),
+        names => names
+            .iter()
+            .try_for_each(|name| writeln!(text, "missing: {name}")),
     }
 }
