@@ -63,10 +63,12 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
 /// As [`run`].
 pub fn render(args: &InspectArgs) -> Result<String, CheckpointError> {
     let checkpoint = Checkpoint::open_for_inspection(&args.checkpoint)?;
-    let Inventory { items, missing } = checkpoint.inventory();
+    let Inventory { items, mut missing } = checkpoint.inventory();
+    let admits = |group| args.only.is_none_or(|only| only.admits(group));
+    missing.retain(|name| Group::of(name).is_none_or(admits));
     let items: Vec<Item> = items
         .into_iter()
-        .filter(|item| args.only.is_none_or(|only| only.admits(item.group)))
+        .filter(|item| admits(item.group))
         .collect();
     let rows: Vec<Row> = items
         .into_par_iter()

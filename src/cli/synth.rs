@@ -45,3 +45,35 @@ pub fn run(args: &SynthArgs) -> anyhow::Result<ExitCode> {
     ))?;
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: SynthArgs,
+    }
+
+    #[test]
+    fn arguments() {
+        let line = [
+            "synth", "out", "--model", "v4.1", "--layers", "0,2", "--seed", "7",
+        ];
+        let args = Cli::try_parse_from(line).ok().map(|cli| cli.args);
+        let args = args.unwrap();
+        assert_eq!((args.model, args.seed), (SyntheticModel::V41, 7));
+        assert_eq!(args.layers.as_deref(), Some("0,2"));
+        let refused = Cli::try_parse_from(["synth", "out", "--model", "v5"])
+            .err()
+            .unwrap();
+        assert!(
+            refused
+                .to_string()
+                .contains("choose among flash, pro, v4.1 and tiny")
+        );
+    }
+}

@@ -68,6 +68,8 @@ fn nonfinite_lossy_and_missing() {
     assert!(text.contains("1 hc_fn are stored as BF16: already a loss"));
     assert!(text.contains("missing: layers.0.ffn_norm.weight"));
     assert!(text.contains("missing: hc_head_fn"));
+    let hc = inspect(&directory.spec("a.safetensors"), Some(Only::Hc));
+    assert!(hc.contains("missing: hc_head_fn") && !hc.contains("norm.weight"));
     assert!(text.contains("note: no config.json: hc_eps 1e-6 assumed"));
 }
 

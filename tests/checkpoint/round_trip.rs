@@ -301,3 +301,35 @@ fn composite_configuration_of_v4_1() {
             .all(|item| !item.official.starts_with("hc_head"))
     );
 }
+
+#[test]
+fn thread_count_changes_no_weight() {
+    let checkpoint = Checkpoint::open("synthetic:tiny").unwrap();
+    let with_threads = |count| {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(count)
+            .build()
+            .unwrap();
+        pool.install(|| digest(&checkpoint))
+    };
+    assert_eq!(with_threads(1), with_threads(3));
+}
+
+#[test]
+fn holes_and_trailing_bytes_harm_nobody() {
+    let directory = Directory::new();
+    let plain = Raw::default().layer("layers.0.");
+    let mut trailing = plain.bytes();
+    trailing.extend_from_slice(&[0xff; 100]);
+    // Naming a tensor again leaves its first bytes unclaimed.
+    let hole = plain
+        .clone()
+        .f32("layers.0.hc_attn_scale", &[3], &ramp(3))
+        .bytes();
+    let mut digests: Vec<String> = [plain.bytes(), trailing, hole]
+        .iter()
+        .map(|bytes| digest(&Checkpoint::open(&directory.write("a.safetensors", bytes)).unwrap()))
+        .collect();
+    digests.dedup();
+    assert_eq!(digests.len(), 1);
+}

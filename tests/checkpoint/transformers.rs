@@ -32,6 +32,9 @@ fn transformers_tiny() {
         (1e-6, 1e-6, 20)
     );
     assert_eq!(model.index_topk, Some(16));
+    // Seven shards are left out of the fixture, which is one remark, not seven.
+    assert_eq!(model.notes.len(), 1, "{:?}", model.notes);
+    assert!(model.notes[0].contains("7 of 11 shards are absent"));
     // The first and last words of two tensors, taken from the file with Python.
     let weights = checkpoint.hc(0, Site::Attn, NonFinite::Refuse).unwrap();
     assert_eq!(weights.function.dim(), (24, 1024));

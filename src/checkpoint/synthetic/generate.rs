@@ -70,15 +70,9 @@ impl Generator {
     pub(in super::super) fn bytes(&self, tensor: &TensorSpec) -> Vec<u8> {
         let values = self.values(tensor);
         match tensor.dtype {
-            StoredType::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            StoredType::Bf16 => values
-                .iter()
-                .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
-                .collect(),
-            StoredType::F16 => values
-                .iter()
-                .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
-                .collect(),
+            StoredType::F32 => little_endian(&values, f32::to_le_bytes),
+            StoredType::Bf16 => little_endian(&values, |v| bf16::from_f32(v).to_le_bytes()),
+            StoredType::F16 => little_endian(&values, |v| f16::from_f32(v).to_le_bytes()),
             StoredType::F8E4M3 => encode_blocks(&values, tensor.shape[1]),
             StoredType::F8E8M0 => block_exponents(&values, tensor.shape[1] * BLOCK)
                 .into_iter()
