@@ -5,9 +5,11 @@
 
 pub mod exit;
 pub mod gate;
+pub mod inspect;
 pub mod mma;
 mod print;
 pub mod run;
+pub mod synth;
 pub mod variants;
 
 use std::process::ExitCode;
@@ -22,7 +24,7 @@ use clap::{Parser, Subcommand};
 #[command(version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 good · 1 a gate, bound or verify check failed · 2 bad usage \
-    or bad input, nothing written · 3 the requested backend or device is not here\n\n\
+    or bad input, nothing written\n\n\
     Examples:\n  \
     ulpdrift run                                  built-in synthetic V4-Flash weights\n  \
     ulpdrift run ~/models/DeepSeek-V4-Flash       every layer of a checkpoint\n  \
@@ -39,10 +41,14 @@ pub struct Cli {
 enum Command {
     /// Measure precision variants on every layer of a checkpoint.
     Run(Box<run::args::RunArgs>),
+    /// Show which hyper-connection and indexer tensors a checkpoint holds, and what is missing.
+    Inspect(inspect::InspectArgs),
     /// Apply thresholds or a baseline to a report.
     Gate(gate::GateArgs),
     /// List the precision variants, or explain one step by step.
     Variants(variants::VariantsArgs),
+    /// Write a synthetic checkpoint in the official layout.
+    Synth(synth::SynthArgs),
     /// Replay recorded tensor-core vectors through the emulator.
     Mma(mma::MmaArgs),
 }
@@ -52,17 +58,14 @@ enum Command {
 pub fn run(cli: &Cli) -> ExitCode {
     let outcome = match &cli.command {
         Command::Run(args) => run::run(args),
+        Command::Inspect(args) => inspect::run(args),
         Command::Gate(args) => gate::run(args),
         Command::Variants(args) => variants::run(args),
+        Command::Synth(args) => synth::run(args),
         Command::Mma(args) => mma::run(args),
     };
-    outcome.unwrap_or_else(|error| failure(&error))
-}
-
-fn failure(error: &anyhow::Error) -> ExitCode {
-    let code = exit::of_error(error);
-    if code != exit::GOOD {
+    outcome.unwrap_or_else(|error| {
         print::error(&format!("{error:#}"));
-    }
-    ExitCode::from(code)
+        ExitCode::from(exit::BAD_INPUT)
+    })
 }
