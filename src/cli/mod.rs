@@ -65,7 +65,47 @@ pub fn run(cli: &Cli) -> ExitCode {
         Command::Mma(args) => mma::run(args),
     };
     outcome.unwrap_or_else(|error| {
-        print::error(&format!("{error:#}"));
+        print::error(&sentence(&error));
         ExitCode::from(exit::BAD_INPUT)
     })
+}
+
+/// The error and its causes in one sentence; a cause that the message before it already quotes is
+/// not said twice.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let quoted = anyhow::Error::from(io::Error::other("disk gone"))
+            .context("cannot write x: disk gone; name another")
+            .context("--out");
+        assert_eq!(
+            sentence(&quoted),
+            "--out: cannot write x: disk gone; name another"
+        );
+        let unquoted = anyhow::Error::from(io::Error::other("disk gone")).context("--out x");
+        assert_eq!(sentence(&unquoted), "--out x: disk gone");
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
 }
