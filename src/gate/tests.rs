@@ -269,8 +269,8 @@ fn a_sweep_over_devices_is_reproduced_with_its_first_point() {
     let flags = [
         "tokens=1' --sms 132",
         "tokens=1,768' --sms 132",
-        "tokens=1' --sms 132,188",
-        "tokens=1,768' --sms 132,188",
+        "tokens=1' --sms '132,188'",
+        "tokens=1,768' --sms '132,188'",
     ];
     for (record, flags) in report.records.iter().zip(flags) {
         let command = reproduce(&report, &record.key);

@@ -23,11 +23,11 @@ fn median_of(outcome: &Outcome, variant: &str, measure: &str) -> f64 {
     median(values(&at(&outcome.records, variant, "mixes"), measure)).expect("rows")
 }
 
-/// Three layers with both sites instead of 43, so bands are 12 % wider than those of the whole model.
+/// Two layers instead of 43, so bands are 12 % wider than those of the whole model.
 #[test]
 fn every_variant_lies_in_its_band() {
     let sites = vec![Site::Attn, Site::Ffn];
-    let outcome = flash(builtin(), vec![0, 20, 42], sites);
+    let outcome = flash(builtin(), vec![0, 42], sites);
     for (variant, low, high) in [
         ("fp32", 0.0, 1e-6),
         ("fp32-simt", 0.0, 1e-6),

@@ -19,7 +19,8 @@ fn in_pool(threads: usize, setup: &Setup) -> Vec<u8> {
 fn threads_and_vector_width_change_no_byte() {
     let setup = |level| Setup {
         level,
-        tokens: Some(35),
+        layers: vec![1, 2],
+        tokens: Some(19),
         ..Setup::tiny()
     };
     let expected = in_pool(1, &setup(Level::Portable));
@@ -38,7 +39,7 @@ fn threads_and_vector_width_change_no_byte() {
 fn e10_twenty_runs_are_one() {
     let setup = Setup {
         layers: vec![1],
-        tokens: Some(64),
+        tokens: Some(17),
         ..Setup::tiny()
     };
     let expected = bytes(&setup);
