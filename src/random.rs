@@ -1,6 +1,6 @@
 //! Random numbers that depend on what they are for, and on nothing else.
 //!
-//! A [`Stream`] is ChaCha8 with its 256-bit key and 64-bit stream number filled in directly from
+//! A [`Stream`] is `ChaCha8` with its 256-bit key and 64-bit stream number filled in directly from
 //! (seed, purpose, layer, token), so any two keys give independent streams and any of them can be
 //! opened alone. It follows that fewer tokens are a prefix of more, and that neither the number of
 //! threads nor the order of the work can change a bit.

@@ -30,6 +30,8 @@ pub(super) struct Config {
     pub(super) index_heads: Option<usize>,
     pub(super) index_head_dim: Option<usize>,
     pub(super) q_lora_rank: Option<usize>,
+    /// The layers whose attention has an indexer.
+    pub(super) indexer_layers: Vec<u32>,
     /// The configuration says that the weights are synthetic.
     pub(super) synthetic: bool,
 }
@@ -104,6 +106,7 @@ impl Reader<'_> {
             index_heads: self.size("index_n_heads", 1 << 20)?,
             index_head_dim: self.size("index_head_dim", 1 << 20)?,
             q_lora_rank: self.size("q_lora_rank", 1 << 24)?,
+            indexer_layers: self.indexer_layers(),
             synthetic: self.whole.get(SYNTHETIC_KEY).is_some(),
         })
     }
@@ -135,6 +138,29 @@ impl Reader<'_> {
                 Some(count) if count <= 1 << 10 => Ok(count as usize),
                 _ => Err(self.wrong(KEY, value, "an integer from 0 to 1024")),
             },
+        }
+    }
+
+    /// V4's layers that compress keys by 4; the official spelling, then transformers'.
+    fn indexer_layers(&self) -> Vec<u32> {
+        if self.whole["model_type"] != "deepseek_v4" {
+            return Vec::new();
+        }
+        let layers_where = |key: &str, is_indexed: &dyn Fn(&Value) -> bool| -> Vec<u32> {
+            let kinds = self.get(key).and_then(Value::as_array);
+            let indexed = kinds
+                .into_iter()
+                .flatten()
+                .zip(0..)
+                .filter(|(kind, _)| is_indexed(kind));
+            indexed.map(|(_, layer)| layer).collect()
+        };
+        let by_ratio = layers_where("compress_ratios", &|ratio| *ratio == 4);
+        match by_ratio.is_empty() {
+            true => layers_where("layer_types", &|kind| {
+                *kind == "compressed_sparse_attention"
+            }),
+            false => by_ratio,
         }
     }
 

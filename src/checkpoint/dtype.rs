@@ -90,7 +90,7 @@ impl StoredType {
                         .map(|b| f16::from_bits(word(b)).to_f32()),
                 );
             }
-            Self::F8E4M3 => values.extend(bytes.iter().map(|&code| decode_e4m3(code))),
+            Self::F8E4M3 => values.extend(bytes.iter().map(|&code| E4M3[usize::from(code)])),
             Self::F8E8M0 => values.extend(bytes.iter().map(|&code| decode_e8m0(code))),
         }
     }
@@ -102,10 +102,21 @@ impl std::fmt::Display for StoredType {
     }
 }
 
+/// The value of every E4M3 code.
+const E4M3: [f32; 256] = {
+    let mut values = [0.0; 256];
+    let mut code = 0;
+    while code < 256 {
+        values[code] = decode_e4m3(code as u8);
+        code += 1;
+    }
+    values
+};
+
 /// The value of an E4M3 code: (1 + m/8)·2^(e−7), subnormal m·2⁻⁹, 0x7f and 0xff NaN.
-fn decode_e4m3(code: u8) -> f32 {
-    let exponent = i32::from(code >> 3 & 0xf);
-    let fraction = f32::from(code & 7);
+const fn decode_e4m3(code: u8) -> f32 {
+    let exponent = (code >> 3 & 0xf) as i32;
+    let fraction = (code & 7) as f32;
     let magnitude = if code & 0x7f == 0x7f {
         f32::NAN
     } else if exponent == 0 {
@@ -129,7 +140,7 @@ fn decode_e8m0(code: u8) -> f32 {
     }
 }
 
-fn power_of_two(exponent: i32) -> f32 {
+const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits(((exponent + 127) as u32) << 23)
 }
 

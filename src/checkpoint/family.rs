@@ -148,14 +148,14 @@ pub(super) fn conclude(
         given.hc_mult,
         hc,
         function,
-        "rows of fn give (2 + h)·h with h",
+        "rows, (2 + h)·h, give h",
     )?;
     agree(
         "hidden_size",
         given.hidden_size,
         hidden,
         function,
-        "columns of fn give a hidden size",
+        "columns give a hidden size",
     )?;
     if let Some(layers) = given.layers
         && evidence.deepest.0 as usize >= layers
@@ -177,7 +177,7 @@ pub(super) fn conclude(
             "no config.json"
         };
         notes.push(format!(
-            "{why}: {what} {value} assumed, as published for the {family} family"
+            "{why}: {what} {value} assumed, the published value"
         ));
     };
     let sinkhorn_iters = given.sinkhorn_iters.unwrap_or_else(|| {

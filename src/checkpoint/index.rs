@@ -28,6 +28,7 @@ pub(super) struct Index {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a weight_map")]
 struct IndexFile {
     weight_map: UniqueMap<String>,
 }

@@ -163,6 +163,7 @@ fn find_indexed(path: &Path, strictness: Strictness) -> Result<Found, Checkpoint
                 .push(Wanted { stored, canonical });
         }
     }
+    let mut absence_told = false;
     for (file, wanted) in wanted {
         let outcome = take_shard(path, &index, file, wanted, &mut found);
         match outcome {
@@ -170,7 +171,14 @@ fn find_indexed(path: &Path, strictness: Strictness) -> Result<Found, Checkpoint
             Err(ShardTrouble { error, needed }) if needed && strictness == Strictness::Strict => {
                 return Err(*error);
             }
-            Err(ShardTrouble { error, .. }) => found.problems.push(error.to_string()),
+            Err(ShardTrouble { error, .. }) => {
+                // The first absent shard's sentence counts them all.
+                let is_absence = matches!(*error, CheckpointError::ShardAbsent { .. });
+                if !(is_absence && absence_told) {
+                    found.problems.push(error.to_string());
+                }
+                absence_told |= is_absence;
+            }
         }
     }
     Ok(found)

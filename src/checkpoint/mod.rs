@@ -22,21 +22,27 @@ mod error;
 mod family;
 mod hc;
 mod index;
+mod inventory;
 mod json;
 mod layers;
 mod locate;
 mod names;
 pub(crate) mod shard;
 mod site;
+mod stats;
 mod synthetic;
+mod write;
 
 pub use dtype::StoredType;
 pub use error::CheckpointError;
 pub use family::{Family, Model};
 pub use hc::HcWeights;
+pub use inventory::{Inventory, Item};
 pub use names::Group;
 pub use site::{NonFinite, Site, SourceKind};
+pub use stats::TensorStats;
 pub use synthetic::SyntheticModel;
+pub use write::{Written, parse_layers, write_synthetic};
 
 use layers::{evidence, set_mtp_aside};
 use locate::{Found, Located, Place, Strictness};

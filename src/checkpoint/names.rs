@@ -20,6 +20,14 @@ pub enum Group {
     Indexer,
 }
 
+impl Group {
+    /// The group of a tensor, by any of its names; `None` if it is of no interest.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Self> {
+        canonical(name).map(|canonical| canonical.group)
+    }
+}
+
 /// A tensor of interest under its official name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Canonical {

@@ -1,16 +1,11 @@
 //! `ulpdrift gate`: does a report stay within its limits?
 
-use std::{
-    fmt::Write as _,
-    io::{self, Write as _},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::bail;
 use clap::Args;
 
-use super::exit;
+use super::{exit, print};
 use crate::{
     gate::{self, Thresholds},
     report::{Breach, GateOutcome, Improvement, Report, json, number, printable},
@@ -43,11 +38,7 @@ pub struct GateArgs {
 /// If a file cannot be used, or neither thresholds nor a baseline is given; that is exit 2.
 pub fn run(args: &GateArgs) -> anyhow::Result<ExitCode> {
     let checked = check(args)?;
-    match io::stdout().lock().write_all(checked.text.as_bytes()) {
-        // The answer is the exit code; a reader that stopped early does not change it.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        other => other?,
-    }
+    print::result(&checked.text)?;
     Ok(ExitCode::from(checked.code))
 }
 

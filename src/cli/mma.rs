@@ -1,16 +1,16 @@
 //! `ulpdrift mma`: the matrix-unit model against recordings.
 
 use std::{
-    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
 use ulpdrift_reference::simd::Level;
 
+use super::{exit, print};
 use crate::{
     suite::vectors::{self, Mismatch, Replay},
     tensor_core::Arch,
@@ -51,45 +51,45 @@ struct VerifyArgs {
 /// A file is no vector file, the architecture lacks its instruction, or stdout cannot be written.
 /// Nothing has been printed then, unless it was stdout that failed.
 pub fn run(args: &MmaArgs) -> anyhow::Result<ExitCode> {
-    match &args.command {
-        MmaCommand::Verify(args) => verify(args),
-    }
+    let MmaCommand::Verify(args) = &args.command;
+    let verified = verify(args)?;
+    print::result(&verified.text)?;
+    Ok(ExitCode::from(verified.code))
 }
 
-fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+/// What was found, and the exit code it amounts to.
+struct Verified {
+    text: String,
+    code: u8,
+}
+
+fn verify(args: &VerifyArgs) -> anyhow::Result<Verified> {
     let level = Level::detect();
-    let replays = args
-        .files
-        .iter()
-        .map(|path| {
-            vectors::replay_file(path, args.arch, &[level])
-                .map_err(|error| anyhow!("{}: {error}", path.display()))
-        })
-        .collect::<anyhow::Result<Vec<Replay>>>()?;
-
-    let mut out = io::stdout().lock();
-    for (path, replay) in args.files.iter().zip(&replays) {
-        print(&mut out, path, replay).context("cannot write to stdout")?;
+    let mut verified = Verified {
+        text: String::new(),
+        code: exit::GOOD,
+    };
+    for path in &args.files {
+        let replay = vectors::replay_file(path, args.arch, &[level])
+            .map_err(|error| anyhow!("{}: {error}", path.display()))?;
+        verified.text.push_str(&describe(path, &replay));
+        if replay.mismatches() != 0 {
+            verified.code = exit::CHECK_FAILED;
+        }
     }
-    let good = replays.iter().all(|replay| replay.mismatches() == 0);
-    Ok(if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(1)
-    })
+    Ok(verified)
 }
 
-fn print(out: &mut impl Write, path: &Path, replay: &Replay) -> io::Result<()> {
-    writeln!(out, "{}", path.display())?;
+fn describe(path: &Path, replay: &Replay) -> String {
     let source = replay.source.as_deref().unwrap_or("of unknown origin");
-    match replay.arch {
-        Some(arch) => writeln!(out, "{} ({source}), emulated as {arch}", replay.instruction)?,
-        None => writeln!(out, "{} ({source})", replay.instruction)?,
-    }
-    writeln!(out, "{}", table(replay).trim_fmt())?;
-    writeln!(
-        out,
-        "{} of {} outputs differ\n",
+    let emulated = replay
+        .arch
+        .map_or_else(String::new, |arch| format!(", emulated as {arch}"));
+    format!(
+        "{}\n{} ({source}){emulated}\n{}\n{} of {} outputs differ\n\n",
+        path.display(),
+        replay.instruction,
+        table(replay).trim_fmt(),
         replay.mismatches(),
         replay.outputs()
     )
@@ -148,8 +148,11 @@ mod tests {
         mma: MmaArgs,
     }
 
-    fn parse(args: &[&str]) -> Result<MmaArgs, clap::Error> {
-        Cli::try_parse_from(["mma"].iter().chain(args)).map(|cli| cli.mma)
+    fn verified(args: &[&str]) -> anyhow::Result<Verified> {
+        let MmaCommand::Verify(args) = Cli::try_parse_from(["mma", "verify"].iter().chain(args))?
+            .mma
+            .command;
+        verify(&args)
     }
 
     fn fixture(name: &str) -> String {
@@ -157,24 +160,31 @@ mod tests {
     }
 
     #[test]
-    fn agreement_is_success_and_another_architecture_is_not() {
-        let file = fixture("model_sm_80_bf16.safetensors");
-        let good = run(&parse(&["verify", &file]).unwrap()).unwrap();
-        assert_eq!(good, ExitCode::SUCCESS);
-        let bad = run(&parse(&["verify", &file, "--arch", "sm_120"]).unwrap()).unwrap();
-        assert_eq!(bad, ExitCode::from(1));
+    fn agreement_is_success() {
+        let Verified {
+            text: printed,
+            code,
+        } = verified(&[&fixture("model_sm_80_bf16.safetensors")]).unwrap();
+        assert_eq!(code, exit::GOOD);
+        assert!(printed.contains("(model), emulated as sm_80"), "{printed}");
+        assert!(
+            printed.contains("zero_times_big        1664           0"),
+            "{printed}"
+        );
+        assert!(printed.contains("0 of 26624 outputs differ"), "{printed}");
+        assert!(!printed.contains("first at"), "{printed}");
     }
 
+    /// The two families differ in 5594 of these outputs (source: the published models).
     #[test]
-    fn the_table_names_every_category_and_the_first_mismatch() {
+    fn another_architecture_is_found_out_and_the_first_place_shown() {
         let file = fixture("model_sm_80_bf16.safetensors");
-        let replay =
-            vectors::replay_file(file.as_ref(), Some(Arch::Sm120), &[Level::Portable]).unwrap();
-        let mut printed = Vec::new();
-        print(&mut printed, Path::new("recorded"), &replay).unwrap();
-        let printed = String::from_utf8(printed).unwrap();
+        let Verified {
+            text: printed,
+            code,
+        } = verified(&[&file, "--arch", "sm_120"]).unwrap();
+        assert_eq!(code, exit::CHECK_FAILED);
         assert!(printed.contains("emulated as sm_120"), "{printed}");
-        assert!(printed.contains("zero_times_big"), "{printed}");
         assert!(
             printed.contains("5594 of 26624 outputs differ"),
             "{printed}"
@@ -194,25 +204,26 @@ mod tests {
     }
 
     #[test]
-    fn bad_input_names_the_file_and_the_way_out() {
-        let missing = run(&parse(&["verify", "no/such/file"]).unwrap()).unwrap_err();
+    fn bad_input_names_the_file_and_prints_nothing() {
+        let good = fixture("model_sm_80_bf16.safetensors");
+        let message = format!("{:#}", verified(&[&good, "no/such/file"]).err().unwrap());
         assert!(
-            format!("{missing:#}").starts_with("no/such/file: cannot be read"),
-            "{missing:#}"
+            message.starts_with("no/such/file: cannot be read ("),
+            "{message}"
         );
 
-        let file = fixture("h200_sm_90_e4m3.safetensors");
-        let error = run(&parse(&["verify", &file, "--arch", "sm_80"]).unwrap()).unwrap_err();
-        let message = format!("{error:#}");
+        let fp8 = fixture("h200_sm_90_e4m3.safetensors");
+        let message = format!("{:#}", verified(&[&fp8, "--arch", "sm_80"]).err().unwrap());
         assert!(
             message.contains("sm_80 has no mma.sync e4m3 k32 instruction"),
             "{message}"
         );
 
-        let error = parse(&["verify", &file, "--arch", "sm_75"])
-            .unwrap_err()
+        let message = verified(&[&fp8, "--arch", "sm_75"])
+            .err()
+            .unwrap()
             .to_string();
-        assert!(error.contains("is not one of sm_80, sm_86"), "{error}");
-        assert!(parse(&["verify"]).is_err());
+        assert!(message.contains("is not one of sm_80, sm_86"), "{message}");
+        assert!(verified(&[]).is_err(), "at least one file");
     }
 }

@@ -5,9 +5,11 @@
 
 pub mod exit;
 pub mod gate;
+pub mod inspect;
 pub mod mma;
 mod print;
 pub mod run;
+pub mod synth;
 pub mod variants;
 
 use std::process::ExitCode;
@@ -22,7 +24,7 @@ use clap::{Parser, Subcommand};
 #[command(version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 good · 1 a gate, bound or verify check failed · 2 bad usage \
-    or bad input, nothing written · 3 the requested backend or device is not here\n\n\
+    or bad input, nothing written\n\n\
     Examples:\n  \
     ulpdrift run                                  built-in synthetic V4-Flash weights\n  \
     ulpdrift run ~/models/DeepSeek-V4-Flash       every layer of a checkpoint\n  \
@@ -39,10 +41,14 @@ pub struct Cli {
 enum Command {
     /// Measure precision variants on every layer of a checkpoint.
     Run(Box<run::args::RunArgs>),
+    /// Show which hyper-connection and indexer tensors a checkpoint holds, and what is missing.
+    Inspect(inspect::InspectArgs),
     /// Apply thresholds or a baseline to a report.
     Gate(gate::GateArgs),
     /// List the precision variants, or explain one step by step.
     Variants(variants::VariantsArgs),
+    /// Write a synthetic checkpoint in the official layout.
+    Synth(synth::SynthArgs),
     /// Replay recorded tensor-core vectors through the emulator.
     Mma(mma::MmaArgs),
 }
@@ -52,17 +58,54 @@ enum Command {
 pub fn run(cli: &Cli) -> ExitCode {
     let outcome = match &cli.command {
         Command::Run(args) => run::run(args),
+        Command::Inspect(args) => inspect::run(args),
         Command::Gate(args) => gate::run(args),
         Command::Variants(args) => variants::run(args),
+        Command::Synth(args) => synth::run(args),
         Command::Mma(args) => mma::run(args),
     };
-    outcome.unwrap_or_else(|error| failure(&error))
+    outcome.unwrap_or_else(|error| {
+        print::error(&sentence(&error));
+        ExitCode::from(exit::BAD_INPUT)
+    })
 }
 
-fn failure(error: &anyhow::Error) -> ExitCode {
-    let code = exit::of_error(error);
-    if code != exit::GOOD {
-        print::error(&format!("{error:#}"));
+/// The error and its causes in one sentence; a cause that the message before it already quotes is
+/// not said twice.
+fn sentence(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
     }
-    ExitCode::from(code)
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let quoted = anyhow::Error::from(io::Error::other("disk gone"))
+            .context("cannot write x: disk gone; name another")
+            .context("--out");
+        assert_eq!(
+            sentence(&quoted),
+            "--out: cannot write x: disk gone; name another"
+        );
+        let unquoted = anyhow::Error::from(io::Error::other("disk gone")).context("--out x");
+        assert_eq!(sentence(&unquoted), "--out x: disk gone");
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
 }

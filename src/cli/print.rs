@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use anyhow::Context;
 
-/// Writes a result to stdout. A closed pipe keeps its own kind of error, which ends the program
-/// quietly.
+/// Writes a result to stdout. A reader that has seen enough and closed the pipe is no error, and
+/// does not change the exit code.
 pub fn result(text: &str) -> anyhow::Result<()> {
     bytes(text.as_bytes())
 }
@@ -13,10 +13,10 @@ pub fn result(text: &str) -> anyhow::Result<()> {
 /// Writes a result that may not be text.
 pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout
-        .write_all(bytes)
-        .and_then(|()| stdout.flush())
-        .context("standard output cannot be written; redirect it elsewhere")
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("standard output cannot be written; redirect it elsewhere"),
+    }
 }
 
 /// Writes one line to stderr. Where even that is closed there is nobody left to tell.

@@ -9,7 +9,7 @@
 //! | [`f32`](Format::F32) | 23 | -126 | infinity |
 //! | [`tf32`] | 10 | -126 | infinity |
 //! | [`bf16`] | 7 | -126 | infinity |
-//! | [`f16`] | 10 | -14 | infinity |
+//! | [`mod@f16`] | 10 | -14 | infinity |
 //! | [`e4m3`] | 3 | -6 | saturates at 448, as CUDA's `satfinite` |
 //! | [`e2m1`] | 1 | 0 | saturates at 6, as CUDA's `satfinite` |
 //! | [`ue8m0`] | a power of two: a scale, not a number to round to | | |

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use half::bf16;
+use half::{bf16, f16};
 use rayon::prelude::*;
 
 use super::blueprint::{BLOCK, HC, Role, SyntheticModel, TensorSpec};
@@ -70,27 +70,10 @@ impl Generator {
     pub(in super::super) fn bytes(&self, tensor: &TensorSpec) -> Vec<u8> {
         let values = self.values(tensor);
         match tensor.dtype {
-            StoredType::F32 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
-            StoredType::Bf16 => values
-                .iter()
-                .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
-                .collect(),
-            StoredType::F16 => values
-                .iter()
-                .flat_map(|&v| half::f16::from_f32(v).to_le_bytes())
-                .collect(),
-            StoredType::F8E4M3 => {
-                let columns = tensor.shape[1];
-                let exponents = block_exponents(&values, columns);
-                let blocks = columns / BLOCK;
-                let exponent_at =
-                    |i: usize| exponents[i / columns / BLOCK * blocks + i % columns / BLOCK];
-                values
-                    .iter()
-                    .enumerate()
-                    .map(|(i, &value)| encode_e4m3(value * power_of_two(-exponent_at(i))))
-                    .collect()
-            }
+            StoredType::F32 => little_endian(&values, f32::to_le_bytes),
+            StoredType::Bf16 => little_endian(&values, |v| bf16::from_f32(v).to_le_bytes()),
+            StoredType::F16 => little_endian(&values, |v| f16::from_f32(v).to_le_bytes()),
+            StoredType::F8E4M3 => encode_blocks(&values, tensor.shape[1]),
             StoredType::F8E8M0 => block_exponents(&values, tensor.shape[1] * BLOCK)
                 .into_iter()
                 .map(|exponent| (exponent + 127) as u8)
@@ -214,6 +197,15 @@ impl Generator {
     }
 }
 
+/// The bytes of every value, in order.
+fn little_endian<const N: usize>(values: &[f32], encode: impl Fn(f32) -> [u8; N]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(values.len() * N);
+    for &value in values {
+        bytes.extend_from_slice(&encode(value));
+    }
+    bytes
+}
+
 /// Widens each value with the chance [`WIDE_SHARE`], by drawing the distances between them.
 fn widen(values: &mut [f32], stream: &mut Stream) {
     let per_log = 1.0 / libm::log(1.0 - WIDE_SHARE);
@@ -227,19 +219,50 @@ fn widen(values: &mut [f32], stream: &mut Stream) {
 
 /// ⌈log₂(amax/448)⌉ of each block of 128×128, in row-major order of blocks.
 fn block_exponents(values: &[f32], columns: usize) -> Vec<i32> {
-    let mut exponents = Vec::new();
-    for rows in values.chunks(columns * BLOCK) {
-        for first in (0..columns).step_by(BLOCK) {
-            let largest = rows
+    values
+        .par_chunks(columns * BLOCK)
+        .flat_map_iter(|rows| {
+            let mut largest = vec![0.0_f32; columns.div_ceil(BLOCK)];
+            for piece in rows
                 .chunks(columns)
-                .flat_map(|row| &row[first..(first + BLOCK).min(columns)])
-                .fold(0.0_f32, |largest, value| largest.max(value.abs()));
-            let bits = (largest / 448.0).to_bits();
-            let ceil = i32::from(bits & 0x007f_ffff != 0);
-            exponents.push((bits >> 23) as i32 - 127 + ceil);
+                .flat_map(|row| row.chunks(BLOCK).enumerate())
+            {
+                let (block, values) = piece;
+                let amax = values
+                    .iter()
+                    .fold(largest[block], |amax, value| amax.max(value.abs()));
+                largest[block] = amax;
+            }
+            largest.into_iter().map(|amax| {
+                let bits = (amax / 448.0).to_bits();
+                (bits >> 23) as i32 - 127 + i32::from(bits & 0x007f_ffff != 0)
+            })
+        })
+        .collect()
+}
+
+/// E4M3 codes of `values` over their block scales.
+fn encode_blocks(values: &[f32], columns: usize) -> Vec<u8> {
+    let exponents = block_exponents(values, columns);
+    let mut codes = vec![0_u8; values.len()];
+    let rows = codes
+        .par_chunks_mut(columns)
+        .zip(values.par_chunks(columns))
+        .enumerate();
+    rows.for_each(|(row, (codes, values))| {
+        let exponents = &exponents[row / BLOCK * columns.div_ceil(BLOCK)..];
+        let blocks = codes
+            .chunks_mut(BLOCK)
+            .zip(values.chunks(BLOCK))
+            .zip(exponents);
+        for ((codes, values), &exponent) in blocks {
+            let inverse = power_of_two(-exponent);
+            for (code, &value) in codes.iter_mut().zip(values) {
+                *code = encode_e4m3(value * inverse);
+            }
         }
-    }
-    exponents
+    });
+    codes
 }
 
 /// Exact for the exponents that block scales of these weights have.
@@ -256,4 +279,49 @@ fn encode_e4m3(value: f32) -> u8 {
     let steps = (magnitude * power_of_two(3 - exponent)).round_ties_even() as u8;
     // 8..=16 steps of a normal number carry into the exponent field by themselves.
     sign | ((((exponent + 6) as u8) << 3) + steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::StoredType;
+
+    /// The oracle is the decoder's table: the nearest of its values, the even code on a tie.
+    #[test]
+    fn e4m3_codes_are_the_nearest() {
+        let mut table = Vec::new();
+        let codes: Vec<u8> = (0..=0x7e).collect();
+        StoredType::F8E4M3.decode_into(&codes, &mut table);
+        for step in 0..=100_000_u32 {
+            let value = step as f32 * (460.0 / 100_000.0);
+            for value in [value, value / 1000.0] {
+                let nearest = codes.iter().copied().min_by(|&a, &b| {
+                    let distance = |code: u8| (table[usize::from(code)] - value).abs();
+                    distance(a)
+                        .total_cmp(&distance(b))
+                        .then((a & 1).cmp(&(b & 1)))
+                });
+                assert_eq!(Some(encode_e4m3(value)), nearest, "{value}");
+                assert_eq!(encode_e4m3(-value), encode_e4m3(value) | 0x80);
+            }
+        }
+        for pair in table.windows(2) {
+            let tie = (pair[0] + pair[1]) / 2.0;
+            assert_eq!(encode_e4m3(tie) & 1, 0, "{tie}");
+        }
+    }
+
+    #[test]
+    fn block_scales_are_per_block() {
+        let (rows, columns) = (2 * BLOCK, 3 * BLOCK);
+        let mut values = vec![0.001_f32; rows * columns];
+        values[0] = 448.0;
+        values[columns * BLOCK + 2 * BLOCK] = -449.0;
+        let small = (0.001_f32 / 448.0).log2().ceil() as i32;
+        let exponents = block_exponents(&values, columns);
+        assert_eq!(exponents, [0, small, small, small, small, 1]);
+        let codes = encode_blocks(&values, columns);
+        assert_eq!(codes[0], 0x7e);
+        assert_eq!(codes[columns * BLOCK + 2 * BLOCK], 0x80 | 0x76);
+    }
 }

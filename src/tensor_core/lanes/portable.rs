@@ -1,6 +1,5 @@
-//! Lanes in plain Rust: what the compiler makes of arrays.
-
-use std::array::from_fn;
+//! Lanes in plain Rust: what the compiler makes of arrays, but for one instruction.
+#![allow(unsafe_code)]
 
 use super::{LANES, Lanes, PairWords, Reals};
 
@@ -30,12 +29,12 @@ impl Lanes for Portable {
 
     #[inline(always)]
     fn multiply(self, a: Self::Real, b: Self::Real) -> Self::Real {
-        from_fn(|i| a[i] * b[i])
+        zip(a, b, |a, b| a * b)
     }
 
     #[inline(always)]
     fn truncate(self, x: Self::Real) -> Self::Int {
-        from_fn(|i| x[i] as i32)
+        truncate(x)
     }
 
     #[inline(always)]
@@ -45,32 +44,32 @@ impl Lanes for Portable {
 
     #[inline(always)]
     fn add(self, a: Self::Int, b: Self::Int) -> Self::Int {
-        from_fn(|i| a[i].wrapping_add(b[i]))
+        zip(a, b, |a, b| a.wrapping_add(b))
     }
 
     #[inline(always)]
     fn subtract(self, a: Self::Int, b: Self::Int) -> Self::Int {
-        from_fn(|i| a[i].wrapping_sub(b[i]))
+        zip(a, b, |a, b| a.wrapping_sub(b))
     }
 
     #[inline(always)]
     fn max(self, a: Self::Int, b: Self::Int) -> Self::Int {
-        from_fn(|i| a[i].max(b[i]))
+        zip(a, b, |a, b| a.max(b))
     }
 
     #[inline(always)]
     fn min(self, a: Self::Int, b: Self::Int) -> Self::Int {
-        from_fn(|i| a[i].min(b[i]))
+        zip(a, b, |a, b| a.min(b))
     }
 
     #[inline(always)]
     fn exponent(self, x: Self::Real) -> Self::Int {
-        from_fn(|i| ((x[i].to_bits() >> 23) & 0xff) as i32 - 127)
+        map(x, |x| ((x.to_bits() >> 23) & 0xff) as i32 - 127)
     }
 
     #[inline(always)]
     fn power_of_two(self, x: Self::Int) -> Self::Real {
-        from_fn(|i| f32::from_bits((x[i].wrapping_add(127) as u32) << 23))
+        map(x, |x| f32::from_bits((x.wrapping_add(127) as u32) << 23))
     }
 
     #[inline(always)]
@@ -85,8 +84,8 @@ impl Lanes for Portable {
     #[inline(always)]
     fn load_pairs(self, from: &PairWords) -> Self::Pairs {
         [
-            from_fn(|i| from.0[i] as i16),
-            from_fn(|i| (from.0[i] >> 16) as i16),
+            map(from.0, |word| word as i16),
+            map(from.0, |word| (word >> 16) as i16),
         ]
     }
 
@@ -97,29 +96,87 @@ impl Lanes for Portable {
 
     #[inline(always)]
     fn add_pairs(self, a: Self::Pairs, b: Self::Pairs) -> Self::Pairs {
-        from_fn(|half| from_fn(|i| a[half][i].wrapping_add(b[half][i])))
+        [
+            zip(a[0], b[0], |a, b| a.wrapping_add(b)),
+            zip(a[1], b[1], |a, b| a.wrapping_add(b)),
+        ]
     }
 
     #[inline(always)]
     fn max_pairs(self, a: Self::Pairs, b: Self::Pairs) -> Self::Pairs {
-        from_fn(|half| from_fn(|i| a[half][i].max(b[half][i])))
+        [
+            zip(a[0], b[0], |a, b| a.max(b)),
+            zip(a[1], b[1], |a, b| a.max(b)),
+        ]
     }
 
     #[inline(always)]
     fn larger_half(self, x: Self::Pairs) -> Self::Int {
-        from_fn(|i| i32::from(x[0][i].max(x[1][i])))
+        zip(x[0], x[1], |even, odd| i32::from(even.max(odd)))
     }
 
     #[inline(always)]
     fn cut(self, x: Self::Int, mask: u64) -> Self::Real {
-        from_fn(|i| f64::from_bits(f64::from(x[i]).to_bits() & mask) as f32)
+        map(x, |x| f64::from_bits(f64::from(x).to_bits() & mask) as f32)
     }
 
     #[inline(always)]
     fn cut_sum(self, a: Self::Int, b: Self::Int, mask: u64) -> Self::Real {
-        from_fn(|i| {
-            let sum = f64::from(a[i]) + f64::from(b[i]);
+        zip(a, b, |a, b| {
+            let sum = f64::from(a) + f64::from(b);
             f64::from_bits(sum.to_bits() & mask) as f32
         })
     }
+}
+
+// Written as loops: `array::from_fn` is not inlined here.
+
+#[inline(always)]
+fn map<T: Copy, U: Copy + Default>(x: [T; LANES], f: impl Fn(T) -> U) -> [U; LANES] {
+    let mut results = [U::default(); LANES];
+    for i in 0..LANES {
+        results[i] = f(x[i]);
+    }
+    results
+}
+
+#[inline(always)]
+fn zip<T: Copy, U: Copy + Default>(
+    a: [T; LANES],
+    b: [T; LANES],
+    f: impl Fn(T, T) -> U,
+) -> [U; LANES] {
+    let mut results = [U::default(); LANES];
+    for i in 0..LANES {
+        results[i] = f(a[i], b[i]);
+    }
+    results
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn truncate(x: [f32; LANES]) -> [i32; LANES] {
+    map(x, |x| x as i32)
+}
+
+/// As `x as i32` where it matters, without the saturation that keeps the compiler from using the
+/// instruction that every x86-64 has.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn truncate(x: [f32; LANES]) -> [i32; LANES] {
+    use std::arch::x86_64::{_mm_cvttps_epi32, _mm_loadu_ps, _mm_storeu_si128};
+    let mut results = [0_i32; LANES];
+    for (to, from) in results
+        .as_chunks_mut::<4>()
+        .0
+        .iter_mut()
+        .zip(x.as_chunks::<4>().0)
+    {
+        // SAFETY: SSE2 is part of x86-64, and both references cover the 16 bytes.
+        unsafe {
+            let cut = _mm_cvttps_epi32(_mm_loadu_ps(from.as_ptr()));
+            _mm_storeu_si128(to.as_mut_ptr().cast(), cut);
+        }
+    }
+    results
 }

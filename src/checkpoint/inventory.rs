@@ -1,0 +1,150 @@
+//! What of interest is in a checkpoint, and what is not: the facts behind `inspect`.
+
+use std::collections::BTreeSet;
+
+use super::{
+    Checkpoint, CheckpointError, Family, Group, Site, StoredType, TensorStats, layers,
+    locate::Located, stats,
+};
+
+/// A tensor of interest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// The layer; `None` for tensors of the whole model.
+    pub layer: Option<u32>,
+    /// What it belongs to.
+    pub group: Group,
+    /// The official name.
+    pub official: String,
+    /// The name in the file.
+    pub stored: String,
+    /// The type as the file spells it.
+    pub dtype: String,
+    /// The dimensions.
+    pub shape: Vec<usize>,
+    /// The file's name, or `synthetic`.
+    pub file: String,
+}
+
+/// All tensors of interest, and the official names of those that should be there too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inventory {
+    /// By layer, the whole model's last; within a layer by group and name.
+    pub items: Vec<Item>,
+    /// What the layers that are there lack.
+    pub missing: Vec<String>,
+}
+
+/// The parts of an indexer that have no block scale.
+const INDEXER_PARTS: [&str; 8] = [
+    "wq_a.weight",
+    "q_norm.weight",
+    "indexer.wq_b.weight",
+    "indexer.weights_proj.weight",
+    "indexer.compressor.wkv.weight",
+    "indexer.compressor.wgate.weight",
+    "indexer.compressor.ape",
+    "indexer.compressor.norm.weight",
+];
+
+impl Checkpoint {
+    /// Lists the tensors of interest; reads none of them.
+    #[must_use]
+    pub fn inventory(&self) -> Inventory {
+        let indexed = self.indexed_layers();
+        let mut items: Vec<Item> = self
+            .found
+            .tensors
+            .iter()
+            // A query projection without an indexer behind it is not of interest.
+            .filter(|(_, located)| {
+                located.group != Group::Indexer
+                    || located.layer.is_some_and(|l| indexed.contains(&l))
+            })
+            .map(|(official, located)| Item::new(official, located))
+            .collect();
+        items.sort_by(|a, b| {
+            let key = |item: &Item| (item.layer.is_none(), item.layer, item.group);
+            key(a)
+                .cmp(&key(b))
+                .then_with(|| a.official.cmp(&b.official))
+        });
+        Inventory {
+            items,
+            missing: self.missing(&indexed),
+        }
+    }
+
+    /// Reads a tensor of the inventory once; `None` if its type is not one the tool decodes.
+    ///
+    /// # Errors
+    ///
+    /// If the tensor cannot be read.
+    pub fn stats(&self, item: &Item) -> Result<Option<TensorStats>, CheckpointError> {
+        match self.tensor(&item.official) {
+            Some(located) => stats::measure(self, located),
+            None => Ok(None),
+        }
+    }
+
+    /// The layers that have, or by the configuration should have, an indexer.
+    fn indexed_layers(&self) -> BTreeSet<u32> {
+        let configured = self
+            .found
+            .config
+            .iter()
+            .flat_map(|config| &config.indexer_layers);
+        let there = self
+            .found
+            .tensors
+            .iter()
+            .filter(|(name, _)| name.contains(".attn.indexer."))
+            .filter_map(|(_, located)| located.layer);
+        there.chain(configured.copied()).collect()
+    }
+
+    fn missing(&self, indexed: &BTreeSet<u32>) -> Vec<String> {
+        let here: BTreeSet<u32> = self
+            .found
+            .tensors
+            .values()
+            .filter_map(|l| l.layer)
+            .collect();
+        let mut expected = Vec::new();
+        for &layer in &here {
+            expected.extend(layers::missing_parts(&self.found, layer));
+            expected.extend(Site::ALL.map(|site| format!("layers.{layer}.{site}_norm.weight")));
+            // V4.1 shares indexers between layers, so that no layer must have all its parts.
+            if indexed.contains(&layer) && self.model.family != Family::V41Flash {
+                expected.extend(INDEXER_PARTS.map(|part| format!("layers.{layer}.attn.{part}")));
+            }
+        }
+        if self.model.family != Family::V41Flash {
+            expected.extend(["fn", "base", "scale"].map(|part| format!("hc_head_{part}")));
+        }
+        expected.push("norm.weight".to_owned());
+        for (name, located) in &self.found.tensors {
+            if located.dtype == StoredType::F8E4M3.name()
+                && let Some(stem) = name.strip_suffix(".weight")
+            {
+                expected.push(format!("{stem}.scale"));
+            }
+        }
+        expected.retain(|name| self.tensor(name).is_none());
+        expected
+    }
+}
+
+impl Item {
+    fn new(official: &str, located: &Located) -> Self {
+        Self {
+            layer: located.layer,
+            group: located.group,
+            official: official.to_owned(),
+            stored: located.stored.clone(),
+            dtype: located.dtype.clone(),
+            shape: located.shape.clone(),
+            file: located.file.clone(),
+        }
+    }
+}

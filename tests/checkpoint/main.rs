@@ -1,0 +1,10 @@
+//! Checkpoints as users meet them: whole, partial, foreign, broken and hostile.
+
+mod contradictions;
+mod hostile;
+mod inputs;
+mod inspect;
+mod mutations;
+mod round_trip;
+mod support;
+mod transformers;
