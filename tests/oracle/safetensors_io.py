@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-_PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
+_PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "U8": "|u1", "U16": "<u2", "U32": "<u4"}
 
 
 @dataclass
@@ -33,9 +33,9 @@ def _decode(name, entry, data):
         values = (bits.astype(np.uint32) << 16).view(np.float32)
         return Tensor(dtype, values, bits)
     if dtype not in _PLAIN:
-        raise ValueError(f"{name}: dtype {dtype} is none that a dump or an hc tensor uses")
+        raise ValueError(f"{name}: dtype {dtype} is none that this oracle reads")
     values = np.frombuffer(raw, _PLAIN[dtype]).reshape(shape)
-    bits = values.view(f"<u{values.itemsize}")
+    bits = values.reshape(-1).view(f"<u{values.itemsize}").reshape(shape)
     return Tensor(dtype, values.astype(np.float32) if dtype == "F16" else values, bits)
 
 

@@ -69,8 +69,9 @@ def chains(rule, a, b, c):
     least = formats.GRID[rule.dtype][1]
     e_a = np.moveaxis(formats.operand_exponent(a, least), -1, 0)[..., None]
     e_b = np.moveaxis(formats.operand_exponent(b, least), -1, 0)[:, :, None, :]
-    v_a = np.moveaxis(a.astype(np.float64), -1, 0)[..., None]
-    v_b = np.moveaxis(b.astype(np.float64), -1, 0)[:, :, None, :]
+    with np.errstate(invalid="ignore"):
+        v_a = np.moveaxis(a.astype(np.float64), -1, 0)[..., None]
+        v_b = np.moveaxis(b.astype(np.float64), -1, 0)[:, :, None, :]
     finite = np.isfinite(a).all() and np.isfinite(b).all()
     with np.errstate(invalid="ignore", under="ignore"):
         for k in range(0, a.shape[-1], rule.block):
