@@ -20,6 +20,11 @@ OUTPUT_BITS = 23
 PRODUCT_BITS = {"TF32": 20, "F16": 20, "BF16": 14}
 
 
+def _lengths(cuts):
+    """Length of each range, to tell where a shorter chain has ended: no step, no rounding."""
+    return np.array([end - first for first, end in cuts])[:, None, None]
+
+
 def _log2(x):
     """floor(log2 x), far below every floor for 0."""
     return np.where(x == 0, formats.NO_EXPONENT, formats.floor_log2(x))
@@ -51,18 +56,20 @@ def _tensor_core_chains(recipe, held, arch, cuts):
         for k in range(0, x.shape[0], rule.block):
             span = slice(k, k + rule.block)
             terms = x[span].astype(np.float64) * w[span]
-            s, b = _block(rule, terms, (e_x[span] + e_w[span]).astype(np.int32), s, b, first)
-            first = False
+            exponent = (e_x[span] + e_w[span]).astype(np.int32)
+            next_s, next_b = _block(rule, terms, exponent, s, b, first)
+            alive = _lengths(cuts) > k
+            s, b, first = np.where(alive, next_s, s), np.where(alive, next_b, b), False
     return s, b
 
 
-def _fma_chains(x, w):
-    """fp32 chains: x [K, S, T, 1] and w [K, S, 1, N]."""
+def _fma_chains(x, w, lengths):
+    """fp32 chains: x [K, S, T, 1] and w [K, S, 1, N], each of its own length."""
     s = np.zeros(np.broadcast_shapes(x.shape[1:], w.shape[1:]))
     b = np.zeros_like(s)
     for k in range(x.shape[0]):
         s = s + x[k].astype(np.float64) * w[k]
-        b = b + UNIT_ROUNDOFF * (np.abs(s) + b)
+        b = np.where(lengths > k, b + UNIT_ROUNDOFF * (np.abs(s) + b), b)
     return s, b
 
 
@@ -86,13 +93,14 @@ def _tree(s, b):
 def dot_bound(recipe, held, arch, cuts, exact):
     """Bound on |g - e| of every output of `dot`."""
     if recipe.unit == "simt":
-        x = recipes._strided(held.x_parts[0])[..., None]
-        w = recipes._strided(held.weight_parts[0])[:, :, None, :]
-        bound = _tree(*_fma_chains(x, w))
+        x = recipes.strided(held.x_parts[0])[..., None]
+        w = recipes.strided(held.weight_parts[0])[:, :, None, :]
+        steps = np.ceil((held.x_parts[0].shape[1] - np.arange(recipes.THREADS)) / recipes.THREADS)
+        bound = _tree(*_fma_chains(x, w, steps[:, None, None]))
     elif recipe.unit == "fma":
         x = np.moveaxis(recipes.stacked(held.x_parts[0], cuts), -1, 0)[..., None]
         w = np.moveaxis(recipes.stacked(held.weight_parts[0], cuts), -1, 0)[:, :, None, :]
-        bound = _added(*_fma_chains(x, w))
+        bound = _added(*_fma_chains(x, w, _lengths(cuts)))
     else:
         bound = _added(*_tensor_core_chains(recipe, held, arch, cuts))
     return bound + half_ulp(np.abs(exact) + bound, "BF16") * recipe.bf16_output

@@ -47,7 +47,8 @@ def cosine_gap(g, r):
     return float((apart * apart).sum() / 2)
 
 
-def _counts(g, r):
+def counts(g, r):
+    """NaN and infinity on either side, and elements whose class or sign of infinity differs."""
     kind = [np.where(np.isnan(v), 2, np.where(np.isinf(v), np.sign(v) + 4, 0)) for v in (g, r)]
     return {
         "nan_got": int(np.isnan(g).sum()),
@@ -154,5 +155,5 @@ def measure(got, r, e, dtype, condition=None):
         **_tokens(got, r),
         "operand_rel_l2": rel_l2(e, r),
         "arith_rel_l2": rel_l2(got, e),
-        **_counts(g_flat, r_flat),
+        **counts(g_flat, r_flat),
     }

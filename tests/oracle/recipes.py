@@ -119,10 +119,11 @@ def operands(recipe, x, weight, eps, cuts):
 
 def recipe_exact(recipe, held):
     """The recipe's own operands multiplied and summed in fp64."""
-    return sum(
-        held.x_parts[i].astype(np.float64) @ held.weight_parts[j].astype(np.float64).T
-        for i, j in recipe.products()
-    )
+    with np.errstate(invalid="ignore"):  # An overflowed operand gives NaN, as it should.
+        return sum(
+            held.x_parts[i].astype(np.float64) @ held.weight_parts[j].astype(np.float64).T
+            for i, j in recipe.products()
+        )
 
 
 def dot(recipe, held, arch, cuts):
@@ -162,14 +163,14 @@ def _tree(values):
 
 
 def _simt(x, weight):
-    a, b = _strided(x), _strided(weight)
+    a, b = strided(x), strided(weight)
     c = np.zeros((THREADS, x.shape[0], weight.shape[0]), np.float32)
     for step in range(a.shape[0]):
         c = formats.fma(a[step][:, :, None], b[step][:, None, :], c)
     return _tree(c)
 
 
-def _strided(x):
+def strided(x):
     """[rows, K] as [steps, threads, rows]: thread t takes k = t, t + 512, and so on."""
     pad = -x.shape[1] % THREADS
     return np.moveaxis(np.pad(x, ((0, 0), (0, pad))).reshape(x.shape[0], -1, THREADS), 0, -1)
@@ -178,7 +179,7 @@ def _strided(x):
 def square_sum(kind, x, cuts):
     """Sum of squares per token in fp32, in the recipe's order."""
     if kind == "simt":
-        a = _strided(x)
+        a = strided(x)
         c = np.zeros(a.shape[1:], np.float32)
         for row in a:
             c = formats.fma(row, row, c)

@@ -52,11 +52,21 @@ class Dumped:
         return self.records.get((self.layer, self.kind, stage, variant))
 
 
-def _apart(got, want):
-    """max|difference| over max|want|."""
+def _largest_apart(got, want):
+    """max|difference|; infinite where one side is NaN or infinite and the other not alike."""
     if got.shape != want.shape:
         return np.inf
-    return float(np.abs(got - want).max() / np.abs(want).max())
+    finite = np.isfinite(got) & np.isfinite(want)
+    if not np.array_equal(got[~finite], want[~finite], equal_nan=True):
+        return np.inf
+    return float(np.abs(got[finite] - want[finite]).max(initial=0.0))
+
+
+def _apart(got, want):
+    """max|difference| over max|want|."""
+    scale = np.abs(want[np.isfinite(want)]).max(initial=0.0)
+    apart = _largest_apart(got, want)
+    return apart / scale if scale > 0 else apart
 
 
 def check_site(dumped, site, tally):
@@ -124,7 +134,7 @@ def _check_bits(dumped, variant, recipe, held, arch, cuts, x, site, tally):
     tally.bits("y_bf16 bits", name("y_bf16"), got("y_bf16"), formats.bf16(got("y")))
     after = model.after_mixes(got("mixes"), x, site)
     for stage in ("pre", "post", "comb"):
-        tally.compare("epilogue", name(stage), float(np.abs(got(stage) - after[stage]).max()))
+        tally.compare("epilogue", name(stage), _largest_apart(got(stage), after[stage]))
 
 
 def _check_measures(dumped, variant, stage, recipe, condition, site, tally):
@@ -138,6 +148,9 @@ def _check_measures(dumped, variant, stage, recipe, condition, site, tally):
     reference = dumped.get(against, "reference").values
     exact = dumped.get(truth, variant, "exact").values
     got = dumped.get(stage, variant)
+    if not (np.isfinite(got.values).all() and np.isfinite(exact).all()):
+        _check_nonfinite(where, row, got.values, reference, tally)
+        return
     conditioned = condition if stage in ("dot", "mixes") else None
     want = measures.measure(got.values, reference, exact, got.dtype, conditioned)
     other = f"{dumped.name}.{stage}.{dumped.against}"
@@ -151,6 +164,16 @@ def _check_measures(dumped, variant, stage, recipe, condition, site, tally):
         tally.fail(f"measures: {where}: {name} is no measure this oracle recomputes")
     for name, value in want.items():
         _check_measure(where, name, row, value, want, tally)
+
+
+def _check_nonfinite(where, row, got, reference, tally):
+    """A row with NaN or infinite values: the counts are exact and no error measure looks good."""
+    counts = measures.counts(got, reference)
+    for name, value in counts.items():
+        _check_measure(where, name, row, value, counts, tally)
+    for name in ("rel_l2", "cosine_gap", "calc_diff", "max_abs", "ulp_max", "rel_p999"):
+        hidden = float(np.isfinite(rows.number(row[name])))
+        tally.compare("measures", f"{where}: {name} is finite", hidden)
 
 
 def _floor(name, want):
@@ -179,6 +202,8 @@ def _check_bounds(dumped, variant, recipe, held, arch, cuts, factor, tally):
     """bound_ratio of `dot` to 1e-6; of `mixes` at most 1 and near ours, rho being the tool's."""
     name = f"{dumped.name}.dot.{variant}"
     exact = dumped.get("dot", variant, "exact").values
+    if not np.isfinite(exact).all():
+        return  # A bound is about roundings; overflow shows in the counts.
     limit = bound.dot_bound(recipe, held, arch, cuts, exact)
     ratio = _ratio(dumped.get("dot", variant).values, exact, limit)
     got = rows.number(dumped.row("dot", variant)["bound_ratio"])
