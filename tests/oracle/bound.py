@@ -116,7 +116,6 @@ def rms_error(recipe, k, cuts):
     positive squares counts half (the root), the division, the eps and the root one rounding each."""
     longest = max(end - first for first, end in cuts)
     depth = {
-        "chains": longest + len(cuts) - 1,
         "lanes": longest // 4 + 2 + len(cuts) - 1,
         "four": k // 4 + 3,
         "simt": -(-k // recipes.THREADS) + 9,

@@ -25,7 +25,7 @@ class Recipe:
     unit: str  # tf32, bf16, f16: tensor core; fma: fp32; simt: fp32, strided
     rounding: Callable
     splits: str  # fixed, engine, tilelang
-    squares: str  # chains, lanes, four, simt
+    squares: str  # lanes, four, simt
     norm_first: bool = False
     weight_parts: int = 1
     x_parts: int = 1
@@ -44,11 +44,11 @@ def _tf32(rounding, splits, squares, **more):
 
 
 def _bf16(**more):
-    return Recipe("bf16", formats.bf16, "fixed", "chains", **more)
+    return Recipe("bf16", formats.bf16, "fixed", "lanes", **more)
 
 
 CATALOGUE = {
-    "fp32": Recipe("fma", formats.unrounded, "fixed", "chains"),
+    "fp32": Recipe("fma", formats.unrounded, "fixed", "lanes"),
     "fp32-simt": Recipe("simt", formats.unrounded, "fixed", "simt"),
     "tf32": _tf32(formats.tf32_even, "engine", "lanes"),
     "tf32-rna": _tf32(formats.tf32_away, "engine", "four"),
@@ -57,10 +57,10 @@ CATALOGUE = {
     "bf16-patch": _bf16(bf16_output=True),
     "bf16-patch-scaled": _bf16(bf16_output=True, bf16_scaled=True),
     "bf16-prenorm": _bf16(bf16_output=True, norm_first=True),
-    "f16": Recipe("fma", formats.f16, "fixed", "chains", norm_first=True),
-    "f16-mma": Recipe("f16", formats.f16, "fixed", "chains"),
-    "tf32x2": _tf32(formats.tf32_even, "fixed", "chains", weight_parts=2),
-    "tf32x3": _tf32(formats.tf32_even, "fixed", "chains", weight_parts=2, x_parts=2),
+    "f16": Recipe("fma", formats.f16, "fixed", "lanes", norm_first=True),
+    "f16-mma": Recipe("f16", formats.f16, "fixed", "lanes"),
+    "tf32x2": _tf32(formats.tf32_even, "fixed", "lanes", weight_parts=2),
+    "tf32x3": _tf32(formats.tf32_even, "fixed", "lanes", weight_parts=2, x_parts=2),
     "bf16x2": _bf16(weight_parts=2),
     "bf16x3": _bf16(weight_parts=3),
 }
@@ -189,13 +189,7 @@ def square_sum(kind, x, cuts):
         for k in range(0, x.shape[1], 4):
             lanes = formats.fma(x[:, k : k + 4].T, x[:, k : k + 4].T, lanes)
         return _ranges_added(lanes)
-    a = stacked(x, cuts)
-    if kind == "chains":
-        c = np.zeros(a.shape[:2], np.float32)
-        for k in range(a.shape[-1]):
-            c = formats.fma(a[..., k], a[..., k], c)
-        return _ranges_added(c)
-    return _ranges_added(_lanes(a))
+    return _ranges_added(_lanes(stacked(x, cuts)))
 
 
 def _lanes(a):
