@@ -16,7 +16,7 @@ use crate::{
     activations::{Activations, Inputs},
     backend::{Backend, emulate::Emulate},
     checkpoint::{Checkpoint, HcWeights, NonFinite, Site, StoredType, SyntheticModel},
-    recipe::{Order, catalogue::builtin, splits::SplitRule},
+    recipe::{Order, Storage, catalogue::builtin, splits::SplitRule},
     report::Class,
     tensor_core::Arch,
     verdict::{self, VerdictLimits},
@@ -153,7 +153,7 @@ fn with_splits(name: &str, splits: usize) -> MixRecipe {
     recipe.name = format!("{name}-{splits}");
     recipe.projection.order = Order::Chains {
         splits: SplitRule::fixed(splits),
-        partials: crate::recipe::Storage::F32,
+        partials: Storage::F32,
     };
     recipe
 }
@@ -170,6 +170,11 @@ fn measure_of(record: &Record, name: &str) -> f64 {
     value
         .unwrap_or_else(|| panic!("{} has no {name}", record.key))
         .as_f64()
+}
+
+/// As a gate has it: NaN is within nothing.
+fn is_within(value: f64, limit: f64) -> bool {
+    value <= limit
 }
 
 fn verdict_of(outcome: &Outcome, variant: &str) -> Class {

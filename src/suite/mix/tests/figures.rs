@@ -1,10 +1,7 @@
 //! The figures the tool is known by, on the built-in V4-Flash weights.
 
 use super::*;
-use crate::{
-    recipe::Storage,
-    report::summary::{mean, median, values},
-};
+use crate::report::summary::{mean, median, values};
 
 const TOKENS: usize = 64;
 
@@ -45,7 +42,6 @@ fn every_variant_lies_in_its_band() {
         ("bf16x3", 0.0, 1e-6),
     ] {
         let found = median_of(&outcome, variant, "rel_l2");
-        println!("{variant}: {found:.3e}");
         assert!(
             (low / 1.12..=high * 1.12).contains(&found),
             "{variant}: {found:e}"
@@ -59,7 +55,6 @@ fn every_variant_lies_in_its_band() {
     }
     let slope =
         |variant| mean(&values(&at(&outcome.records, variant, "mixes"), "slope")).expect("rows");
-    println!("slopes {:e} {:e}", slope("tf32"), slope("tf32-rz"));
     assert!(slope("tf32").abs() < 1e-5, "{:e}", slope("tf32"));
     assert!(
         (slope("tf32-rz") + 3.5e-4).abs() < 0.2e-4,
@@ -79,7 +74,6 @@ fn one_chain_drifts_and_64_do_not() {
     for (name, one_chain) in [("tf32x2", 3.8e-5), ("bf16x3", 1.9e-5), ("fp32", 2.4e-6)] {
         let found = median_of(&outcome, &format!("{name}-1"), "rel_l2");
         let split = median_of(&outcome, &format!("{name}-64"), "rel_l2");
-        println!("{name}: {found:e} in one chain, {split:e} in 64");
         assert!((found / one_chain - 1.0).abs() < 0.2, "{name}: {found:e}");
         assert!(split < 1e-6, "{name}: {split:e}");
     }
