@@ -251,16 +251,17 @@ mod tests {
     fn a_disk_that_fills_up_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         // With the signal ignored, the write fails as one on a full disk does: part of it is
-        // written, the next call returns an error.
-        let status = Command::new("sh")
+        // written, the next call returns an error. The child's own output goes through a pipe: a log
+        // file that this test's output is sent to would be under the limit as well.
+        let child = Command::new("sh")
             .args(["-c", r#"trap '' XFSZ; ulimit -f 8; exec "$0" "$@""#])
             .arg(std::env::current_exe().unwrap())
             .args(["--exact", "--ignored", "-q"])
             .arg("report::write::tests::child_writes_more_than_fits")
             .env("ULPDRIFT_TEST_SMALL_DISK", dir.path())
-            .status()
+            .output()
             .unwrap();
-        assert!(status.success());
+        assert!(child.status.success(), "{child:?}");
         assert!(
             names_in(dir.path()).is_empty(),
             "{:?}",
