@@ -53,7 +53,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let beyond_rounding = report
         .verdicts
         .iter()
-        .any(|verdict| verdict.verdict == Class::Structural);
+        .any(|verdict| matches!(verdict.verdict, Class::Structural | Class::Broken));
     let gate_failed = report.gates.iter().any(|gate| !gate.passed);
     let failed = beyond_rounding || gate_failed;
     Ok(ExitCode::from(if failed {
