@@ -200,6 +200,19 @@ mod tests {
     use super::*;
     use crate::recipe::catalogue::builtin;
 
+    /// What `ulpdrift variants NAME` says of every built-in: wording that changes has to be read.
+    #[test]
+    fn every_built_in_in_words() {
+        let text: Vec<String> = builtin()
+            .iter()
+            .map(|recipe| {
+                let head = format!("{} ({}): {}", recipe.name, recipe.engine, recipe.summary);
+                format!("{head}\n  {}\n", steps(recipe).join("\n  "))
+            })
+            .collect();
+        insta::assert_snapshot!(text.join("\n"));
+    }
+
     #[test]
     fn no_two_recipes_read_alike() {
         let texts: Vec<_> = builtin()

@@ -67,6 +67,10 @@ impl Settings {
             sms.iter().all(|&sms| sms > 0),
             "--sms: 0 found; a device has at least 1"
         );
+        ensure!(
+            sms.iter().collect::<BTreeSet<_>>().len() == sms.len(),
+            "--sms: a value stands twice; name each once"
+        );
         let checkpoint = Checkpoint::open(&args.checkpoint)?;
         let inputs: Inputs = args.inputs.parse()?;
         let tokens = tokens(args.tokens)?;
