@@ -10,8 +10,11 @@ use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
 use super::{exit, print};
-use crate::checkpoint::{
-    Checkpoint, CheckpointError, Group, Inventory, Item, Model, SourceKind, TensorStats,
+use crate::{
+    checkpoint::{
+        Checkpoint, CheckpointError, Group, Inventory, Item, Model, SourceKind, TensorStats,
+    },
+    report::wrap,
 };
 
 /// List the hyper-connection, indexer and norm tensors of a checkpoint.
@@ -147,6 +150,8 @@ fn write_title(text: &mut String, checkpoint: &Checkpoint) -> fmt::Result {
 
 /// Column widths: the longest official name within a layer, and `[8192,1536]`.
 const NAME: usize = 36;
+/// All columns together.
+const WIDTH: usize = 80;
 const SHAPE: usize = 11;
 
 fn write_row(text: &mut String, row: &Row) -> fmt::Result {
@@ -227,7 +232,7 @@ fn write_remarks(
         writeln!(text, "F8_E4M3 values are codes, without their block scales")?;
     }
     for note in &model.notes {
-        writeln!(text, "note: {note}")?;
+        writeln!(text, "{}", wrap(&format!("note: {note}"), WIDTH, "  "))?;
     }
     match missing {
         [] => writeln!(text, "missing: nothing"),

@@ -4,6 +4,8 @@ use std::io::{self, Write};
 
 use anyhow::Context;
 
+use crate::report::printable;
+
 /// Writes a result to stdout. A reader that has seen enough and closed the pipe is no error, and
 /// does not change the exit code.
 pub fn result(text: &str) -> anyhow::Result<()> {
@@ -19,9 +21,10 @@ pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes one line to stderr. Where even that is closed there is nobody left to tell.
+/// Writes one line to stderr, whatever the names in it hold. Where even that is closed there is
+/// nobody left to tell.
 pub fn error(sentence: &str) {
-    let _ = writeln!(io::stderr().lock(), "error: {sentence}");
+    let _ = writeln!(io::stderr().lock(), "error: {}", printable(sentence));
 }
 
 /// Writes one remark to stderr, unless quiet.

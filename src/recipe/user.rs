@@ -55,7 +55,7 @@ const MAX_PARTS: usize = 3;
 /// # Errors
 /// Text that is not such a file, an empty one, or a recipe that contradicts itself.
 pub fn parse(text: &str) -> Result<Vec<MixRecipe>, RecipeError> {
-    let file: File = toml::from_str(text).map_err(|error| RecipeError::Parse(error.to_string()))?;
+    let file: File = toml::from_str(text).map_err(|error| syntax(text, &error))?;
     if file.mix.is_empty() {
         return Err(RecipeError::Parse(
             "no [[mix]] recipe in it; write at least one".to_owned(),
@@ -63,6 +63,19 @@ pub fn parse(text: &str) -> Result<Vec<MixRecipe>, RecipeError> {
     }
     file.mix.iter().try_for_each(validate)?;
     Ok(file.mix)
+}
+
+/// The parser's message on one line, without the excerpt it draws.
+fn syntax(text: &str, error: &toml::de::Error) -> RecipeError {
+    let message = error.message().replace('\n', ", ");
+    RecipeError::Parse(match error.span() {
+        Some(span) => {
+            let before = text.bytes().take(span.start);
+            let line = 1 + before.filter(|byte| *byte == b'\n').count();
+            format!("line {line}: {message}")
+        }
+        None => message,
+    })
 }
 
 /// Adds `more` to `recipes`.
