@@ -66,7 +66,10 @@ pub fn main() -> ExitCode {
             print::note(false, stop.to_string().trim_end());
             return ExitCode::from(exit::BAD_INPUT);
         }
-        Err(wrong) => Err(anyhow::Error::msg(usage::sentence(&wrong))),
+        Err(wrong) => {
+            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+            Err(anyhow::Error::msg(usage::sentence(&wrong, words)))
+        }
     };
     outcome.unwrap_or_else(|error| {
         print::error(&sentence(&error));

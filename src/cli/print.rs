@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use anyhow::Context;
+use anyhow::anyhow;
 
 use crate::report::printable;
 
@@ -17,7 +17,9 @@ pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.context("standard output cannot be written; redirect it elsewhere"),
+        outcome => outcome.map_err(|error| {
+            anyhow!("standard output cannot be written: {error}; redirect it elsewhere")
+        }),
     }
 }
 
