@@ -104,8 +104,11 @@ fn bf16_functions(scene: &Scene, shard: &str) -> Vec<u8> {
 #[test]
 fn a_synthetic_checkpoint_says_so_wherever_it_goes() {
     let scene = Scene::new();
-    let made = scene.ulpdrift("synth ckpt --layers 1,3 --seed 5").exits_with(0);
-    made.prints("SYNTHETIC tiny checkpoint: 2 of 4 layers").remarks_nothing();
+    let made = scene
+        .ulpdrift("synth ckpt --layers 1,3 --seed 5")
+        .exits_with(0);
+    made.prints("SYNTHETIC tiny checkpoint: 2 of 4 layers")
+        .remarks_nothing();
     let run = scene.ulpdrift("run ckpt --variants tf32 --out out --dump dump");
     let run = run.exits_with(0).fits_80_columns();
     assert!(run.stdout.starts_with("SYNTHETIC weights"), "{run}");
@@ -141,16 +144,32 @@ fn the_same_weights_on_disk_and_in_memory_give_the_same_figures() {
 
 #[test]
 fn a_directory_in_use_is_not_written_to() {
-    let scene = Scene::new().file("used/notes.txt", "keep me").file("file", "");
+    let scene = Scene::new()
+        .file("used/notes.txt", "keep me")
+        .file("file", "");
     let line = "synth used";
-    scene.ulpdrift(line).is_refused_saying(&["'used'", "not empty", "choose a new or empty"]);
-    scene.ulpdrift("synth file").is_refused_saying(&["'file'", "choose another directory"]);
-    scene.ulpdrift("synth file/below").is_refused_saying(&["'file/below'"]);
-    scene.ulpdrift("synth /proc/ulpdrift").is_refused_saying(&["'/proc/ulpdrift'"]);
+    scene
+        .ulpdrift(line)
+        .is_refused_saying(&["'used'", "not empty", "choose a new or empty"]);
+    scene
+        .ulpdrift("synth file")
+        .is_refused_saying(&["'file'", "choose another directory"]);
+    scene
+        .ulpdrift("synth file/below")
+        .is_refused_saying(&["'file/below'"]);
+    scene
+        .ulpdrift("synth /proc/ulpdrift")
+        .is_refused_saying(&["'/proc/ulpdrift'"]);
     let parts = ["--layers '9'", "1 to 4"];
-    scene.ulpdrift("synth new --layers 9").is_refused_saying(&parts);
-    scene.ulpdrift("synth new --layers 2-9").is_refused_saying(&["--layers", "0-3"]);
-    scene.ulpdrift("synth new --seed -1").is_refused_saying(&["--seed", "whole number"]);
+    scene
+        .ulpdrift("synth new --layers 9")
+        .is_refused_saying(&parts);
+    scene
+        .ulpdrift("synth new --layers 2-9")
+        .is_refused_saying(&["--layers", "0-3"]);
+    scene
+        .ulpdrift("synth new --seed -1")
+        .is_refused_saying(&["--seed", "whole number"]);
 }
 
 #[test]
@@ -159,10 +178,16 @@ fn weights_stored_in_bf16_are_called_a_loss() {
     scene.ulpdrift("synth ckpt --layers 1").exits_with(0);
     let shard = shard_of(&scene, "ckpt", "layers.0.hc_attn_fn");
     scene.put("bf16.safetensors", bf16_functions(&scene, &shard));
-    let run = scene.ulpdrift("run bf16.safetensors --variants fp32,bf16").exits_with(0);
-    run.prints("hc_fn is stored as BF16, which is already a loss").fits_80_columns();
-    let seen = scene.ulpdrift("inspect bf16.safetensors --only hc").exits_with(0);
-    seen.prints("2 hc_fn are stored as BF16: already a loss").fits_80_columns();
+    let run = scene
+        .ulpdrift("run bf16.safetensors --variants fp32,bf16")
+        .exits_with(0);
+    run.prints("hc_fn is stored as BF16, which is already a loss")
+        .fits_80_columns();
+    let seen = scene
+        .ulpdrift("inspect bf16.safetensors --only hc")
+        .exits_with(0);
+    seen.prints("2 hc_fn are stored as BF16: already a loss")
+        .fits_80_columns();
 }
 
 #[test]
@@ -174,14 +199,26 @@ fn inspect_shows_what_a_broken_checkpoint_still_has() {
     let name = shard.strip_prefix("ckpt/").unwrap();
 
     scene.put(&shard, &whole[..whole.len() / 2]);
-    scene.ulpdrift("run ckpt --out out").is_refused_saying(&[name, "truncated", "again"]);
-    let seen = scene.ulpdrift("inspect ckpt").exits_with(0).fits_80_columns();
-    seen.prints("3 of 4 layers").prints("truncated").prints("\nlayer 3 ");
+    scene
+        .ulpdrift("run ckpt --out out")
+        .is_refused_saying(&[name, "truncated", "again"]);
+    let seen = scene
+        .ulpdrift("inspect ckpt")
+        .exits_with(0)
+        .fits_80_columns();
+    seen.prints("3 of 4 layers")
+        .prints("truncated")
+        .prints("\nlayer 3 ");
 
     fs::remove_file(scene.path(&shard)).unwrap();
     let parts = [name, "1 of 5 shards are absent", "finish the download"];
-    scene.ulpdrift("run ckpt --layers 0 --out out").is_refused_saying(&parts);
-    let seen = scene.ulpdrift("inspect ckpt").exits_with(0).fits_80_columns();
+    scene
+        .ulpdrift("run ckpt --layers 0 --out out")
+        .is_refused_saying(&parts);
+    let seen = scene
+        .ulpdrift("inspect ckpt")
+        .exits_with(0)
+        .fits_80_columns();
     seen.prints("1 of 5 shards are absent").prints("\nlayer 3 ");
 }
 
@@ -193,9 +230,14 @@ fn vectors_are_verified_with_the_right_exit_codes() {
         .file("text.safetensors", "no vectors at all")
         .file("other.safetensors", without_hyper_connections());
     let verify = |arguments: &str| scene.ulpdrift(&format!("mma verify {arguments}"));
-    verify(&good).exits_with(0).prints("0 of 26624 outputs differ").remarks_nothing();
+    verify(&good)
+        .exits_with(0)
+        .prints("0 of 26624 outputs differ")
+        .remarks_nothing();
     let differs = verify(&format!("{good} --arch sm_120")).exits_with(1);
-    differs.prints("5594 of 26624 outputs differ").remarks_nothing();
+    differs
+        .prints("5594 of 26624 outputs differ")
+        .remarks_nothing();
     verify(&format!("{good} text.safetensors")).is_refused_saying(&["text.safetensors"]);
     verify("other.safetensors").is_refused_saying(&["other.safetensors", "metadata"]);
     verify("absent").is_refused_saying(&["absent", "check the path"]);
