@@ -11,9 +11,7 @@ use rayon::prelude::*;
 
 use super::{exit, print};
 use crate::{
-    checkpoint::{
-        Checkpoint, CheckpointError, Group, Inventory, Item, Model, SourceKind, TensorStats,
-    },
+    checkpoint::{Checkpoint, CheckpointError, Group, Inventory, Item, SourceKind, TensorStats},
     report::wrap,
 };
 
@@ -73,13 +71,17 @@ pub fn render(args: &InspectArgs) -> Result<String, CheckpointError> {
         .into_iter()
         .filter(|item| admits(item.group))
         .collect();
-    let rows: Vec<Row> = items
+    // From the back, because names sort a scale before its weight, and a synthetic scale comes for
+    // nothing after it.
+    let mut rows: Vec<Row> = items
         .into_par_iter()
+        .rev()
         .map(|item| {
             let stats = checkpoint.stats(&item)?;
             Ok(Row { item, stats })
         })
         .collect::<Result<_, CheckpointError>>()?;
+    rows.reverse();
 
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -116,7 +118,7 @@ fn write_all(
         }
         write_row(text, row)?;
     }
-    write_remarks(text, checkpoint.model(), rows, missing)
+    write_remarks(text, checkpoint, rows, missing)
 }
 
 fn write_title(text: &mut String, checkpoint: &Checkpoint) -> fmt::Result {
@@ -193,7 +195,7 @@ fn short_name(item: &Item) -> String {
 
 fn write_remarks(
     text: &mut String,
-    model: &Model,
+    checkpoint: &Checkpoint,
     rows: &[Row],
     missing: &[String],
 ) -> fmt::Result {
@@ -231,11 +233,14 @@ fn write_remarks(
     if rows.iter().any(|row| row.item.dtype == "F8_E4M3") {
         writeln!(text, "F8_E4M3 values are codes, without their block scales")?;
     }
+    let model = checkpoint.model();
+    let has_all_layers = checkpoint.layers().len() >= model.layers;
     for note in &model.notes {
         writeln!(text, "{}", wrap(&format!("note: {note}"), WIDTH, "  "))?;
     }
     match missing {
-        [] => writeln!(text, "missing: nothing"),
+        [] if has_all_layers => writeln!(text, "missing: nothing"),
+        [] => writeln!(text, "missing in the layers that are here: nothing"),
         names => names
             .iter()
             .try_for_each(|name| writeln!(text, "missing: {name}")),

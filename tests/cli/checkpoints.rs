@@ -150,26 +150,26 @@ fn a_directory_in_use_is_not_written_to() {
     let line = "synth used";
     scene
         .ulpdrift(line)
-        .is_refused_saying(&["'used'", "not empty", "choose a new or empty"]);
+        .must_be_refused_saying(&["'used'", "not empty", "choose a new or empty"]);
     scene
         .ulpdrift("synth file")
-        .is_refused_saying(&["'file'", "choose another directory"]);
+        .must_be_refused_saying(&["'file'", "choose another directory"]);
     scene
         .ulpdrift("synth file/below")
-        .is_refused_saying(&["'file/below'"]);
+        .must_be_refused_saying(&["'file/below'"]);
     scene
         .ulpdrift("synth /proc/ulpdrift")
-        .is_refused_saying(&["'/proc/ulpdrift'"]);
+        .must_be_refused_saying(&["'/proc/ulpdrift'"]);
     let parts = ["--layers '9'", "1 to 4"];
     scene
         .ulpdrift("synth new --layers 9")
-        .is_refused_saying(&parts);
+        .must_be_refused_saying(&parts);
     scene
         .ulpdrift("synth new --layers 2-9")
-        .is_refused_saying(&["--layers", "0-3"]);
+        .must_be_refused_saying(&["--layers", "0-3"]);
     scene
         .ulpdrift("synth new --seed -1")
-        .is_refused_saying(&["--seed", "whole number"]);
+        .must_be_refused_saying(&["--seed", "whole number"]);
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn inspect_shows_what_a_broken_checkpoint_still_has() {
     scene.put(&shard, &whole[..whole.len() / 2]);
     scene
         .ulpdrift("run ckpt --out out")
-        .is_refused_saying(&[name, "truncated", "again"]);
+        .must_be_refused_saying(&[name, "truncated", "again"]);
     let seen = scene
         .ulpdrift("inspect ckpt")
         .exits_with(0)
@@ -214,12 +214,14 @@ fn inspect_shows_what_a_broken_checkpoint_still_has() {
     let parts = [name, "1 of 5 shards are absent", "finish the download"];
     scene
         .ulpdrift("run ckpt --layers 0 --out out")
-        .is_refused_saying(&parts);
+        .must_be_refused_saying(&parts);
     let seen = scene
         .ulpdrift("inspect ckpt")
         .exits_with(0)
         .fits_80_columns();
-    seen.prints("1 of 5 shards are absent").prints("\nlayer 3 ");
+    seen.prints("there is no such file")
+        .prints("missing in the layers that are here: nothing")
+        .prints("\nlayer 3 ");
 }
 
 #[test]
@@ -238,10 +240,10 @@ fn vectors_are_verified_with_the_right_exit_codes() {
     differs
         .prints("5594 of 26624 outputs differ")
         .remarks_nothing();
-    verify(&format!("{good} text.safetensors")).is_refused_saying(&["text.safetensors"]);
-    verify("other.safetensors").is_refused_saying(&["other.safetensors", "metadata"]);
-    verify("absent").is_refused_saying(&["absent", "check the path"]);
-    verify(&format!("{good} --arch sm_75")).is_refused_saying(&["--arch", "sm_80, sm_86"]);
+    verify(&format!("{good} text.safetensors")).must_be_refused_saying(&["text.safetensors"]);
+    verify("other.safetensors").must_be_refused_saying(&["other.safetensors", "metadata"]);
+    verify("absent").must_be_refused_saying(&["absent", "check the path"]);
+    verify(&format!("{good} --arch sm_75")).must_be_refused_saying(&["--arch", "sm_80, sm_86"]);
     let fp8 = fixture("h200_sm_90_e4m3.safetensors");
-    verify(&format!("{fp8} --arch sm_80")).is_refused_saying(&["sm_80 has no"]);
+    verify(&format!("{fp8} --arch sm_80")).must_be_refused_saying(&["sm_80 has no"]);
 }

@@ -178,7 +178,7 @@ impl Outcome<'_> {
     /// Exit code 2, nothing on stdout, one sentence on stderr that holds every part, and the folder
     /// is as it was.
     #[track_caller]
-    pub fn is_refused_saying(self, parts: &[&str]) {
+    pub fn must_be_refused_saying(self, parts: &[&str]) {
         let outcome = self.exits_with(2).prints_nothing();
         let lines: Vec<&str> = outcome.stderr.lines().collect();
         let [sentence] = lines[..] else {

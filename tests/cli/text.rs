@@ -140,5 +140,5 @@ fn quiet_says_nothing_beside_the_result() {
     assert_eq!(quiet.stdout, plain.stdout);
     assert!(!plain.stdout.contains('\u{1b}'));
     let error = scene.ulpdrift("run synthetic:tiny --layers 9 --quiet");
-    error.is_refused_saying(&["--layers 9"]);
+    error.must_be_refused_saying(&["--layers 9"]);
 }
