@@ -1,0 +1,79 @@
+"""Replays recorded tensor-core vectors through this oracle's own block rule.
+
+    python vectors.py VECTORS_DIR
+
+The oracle checks ulpdrift's bits; this checks the oracle's against bits that neither of them made:
+H200 recordings and the published simulator's. Exit 1 on any difference or if a file is missing.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import formats
+import safetensors_io
+import tensor_core
+from tally import Tally
+
+# File name to operand format and architecture; e4m3 is no unit of a mixing recipe.
+FILES = {
+    f"{source}_{arch}_{family}{kind}": (kind, arch)
+    for source, arch, family, kinds in (
+        ("h200", "sm_90", "", ("bf16", "f16", "tf32")),
+        ("h200", "sm_90", "wgmma_", ("bf16", "f16", "tf32")),
+        ("model", "sm_80", "", ("bf16", "tf32")),
+        ("model", "sm_120", "", ("bf16", "tf32")),
+    )
+    for kind in kinds
+}
+
+
+def operand(bits, kind):
+    """Operand bits to their values; a TF32 register's low 13 bits are not read."""
+    if kind == "tf32":
+        return formats.tf32_truncated(bits.view(np.float32))
+    if kind == "f16":
+        return bits.view(np.float16).astype(np.float32)
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def check_mma(directory, name, kind, arch, tally):
+    """One file of a, b, c, d tiles."""
+    held = safetensors_io.read(directory / f"{name}.safetensors")
+    a = operand(held["a"].bits, kind)
+    b = operand(np.ascontiguousarray(held["b"].bits.swapaxes(1, 2)), kind)
+    # Signalling NaNs among the raw random bits.
+    with np.errstate(invalid="ignore"):
+        c = held["c"].bits.view(np.float32).astype(np.float64)
+        got = tensor_core.chains(tensor_core.unit(kind, arch), a, b, c)
+        tally.bits("mma", name, got.astype(np.float32), held["d"].bits.view(np.float32))
+
+
+def check_conversions(directory, tally):
+    """cvt.rna.tf32 and cvt.rn.bf16; the oracle keeps a NaN's payload, so NaN compares as NaN."""
+    held = safetensors_io.read(directory / "h200_sm_90_cvt.safetensors")
+    x = held["x"].bits.view(np.float32)
+    tally.bits("conversions", "bf16", formats.bf16(x), operand(held["rn_bf16"].bits, "bf16"))
+    away, want = formats.tf32_away(x), held["rna_tf32"].bits.view(np.float32)
+    # A NaN whose payload lies in the dropped bits becomes infinite there; no weight is a NaN here.
+    number = ~np.isnan(x)
+    tally.bits("conversions", "tf32 away", away[number], want[number])
+
+
+def main():
+    directory = Path(sys.argv[1])
+    tally = Tally()
+    tally.declare("mma", "differing", 0)
+    tally.declare("conversions", "differing", 0)
+    for name, (kind, arch) in FILES.items():
+        check_mma(directory, name, kind, arch, tally)
+    check_conversions(directory, tally)
+    tally.require("mma", 600_000)
+    tally.require("conversions", 20_000)
+    tally.print()
+    return 1 if tally.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
