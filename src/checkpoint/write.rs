@@ -109,8 +109,8 @@ pub fn write_synthetic(
         .map_err(|error| unwritable(format!("{error}; choose a directory you can write to")))?;
     // The temporary directory itself is private; the checkpoint gets the usual permissions.
     let content = staging.path().join("checkpoint");
-    let generator = Generator { model, seed };
-    let written = write_content(&content, generator, layers)
+    let generator = Generator::new(model, seed);
+    let written = write_content(&content, &generator, layers)
         .map_err(|error| unwritable(format!("{error}; nothing was left behind")))?;
     fs::rename(&content, &target)
         .map_err(|error| unwritable(format!("{error}; nothing was left behind")))?;
@@ -140,7 +140,7 @@ fn vacant(target: &Path) -> Result<PathBuf, CheckpointError> {
 
 fn write_content(
     directory: &Path,
-    generator: Generator,
+    generator: &Generator,
     layers: &[u32],
 ) -> std::io::Result<Written> {
     fs::create_dir(directory)?;
@@ -175,7 +175,7 @@ fn write_content(
 }
 
 /// Writes one shard; returns its bytes of data.
-fn write_shard(path: &Path, generator: Generator, specs: &[TensorSpec]) -> std::io::Result<u64> {
+fn write_shard(path: &Path, generator: &Generator, specs: &[TensorSpec]) -> std::io::Result<u64> {
     let data: Vec<Vec<u8>> = specs.iter().map(|spec| generator.bytes(spec)).collect();
     let views = specs.iter().zip(&data).map(|(spec, bytes)| {
         TensorView::new(header_dtype(spec.dtype), spec.shape.clone(), bytes)

@@ -1,6 +1,10 @@
 //! The values of a synthetic tensor, determined by seed, layer, site and role alone.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -31,15 +35,29 @@ const COMB_STD: f64 = 4.0;
 const COMB_BASE_STD: f64 = 2.0;
 
 /// Makes the tensors of one synthetic model.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in super::super) struct Generator {
     pub(in super::super) model: SyntheticModel,
     pub(in super::super) seed: u64,
+    /// Scales of weights that were asked for before their scales were: a scale follows from all
+    /// values of its weight, and making those twice is half the work of a whole checkpoint.
+    scales: Arc<Mutex<BTreeMap<Weight, Vec<u8>>>>,
 }
 
+/// A block-scaled weight: its layer and role.
+type Weight = (Option<u32>, u8);
+
 impl Generator {
+    pub(in super::super) fn new(model: SyntheticModel, seed: u64) -> Self {
+        Self {
+            model,
+            seed,
+            scales: Arc::default(),
+        }
+    }
+
     /// What a directory written by `synth` would hold, without a disk.
-    pub(in super::super) fn found(self) -> Result<Found, CheckpointError> {
+    pub(in super::super) fn found(&self) -> Result<Found, CheckpointError> {
         let specs = (0..self.model.dims().layers)
             .flat_map(|layer| self.model.layer_tensors(layer))
             .chain(self.model.closing_tensors());
@@ -69,12 +87,23 @@ impl Generator {
 
     /// The bytes of `tensor` as a safetensors file holds them.
     pub(in super::super) fn bytes(&self, tensor: &TensorSpec) -> Vec<u8> {
+        let weight: Weight = (tensor.layer, tensor.role as u8);
+        let scales = || self.scales.lock().unwrap_or_else(PoisonError::into_inner);
+        if tensor.dtype == StoredType::F8E8M0
+            && let Some(scales) = scales().remove(&weight)
+        {
+            return scales;
+        }
         let values = self.values(tensor);
         match tensor.dtype {
             StoredType::F32 => little_endian(&values, f32::to_le_bytes),
             StoredType::Bf16 => little_endian(&values, |v| bf16::from_f32(v).to_le_bytes()),
             StoredType::F16 => little_endian(&values, |v| f16::from_f32(v).to_le_bytes()),
-            StoredType::F8E4M3 => encode_blocks(&values, tensor.shape[1]),
+            StoredType::F8E4M3 => {
+                let codes = block_scales(&values, tensor.shape[1]);
+                scales().insert(weight, codes.clone());
+                encode_blocks(&values, tensor.shape[1], &codes)
+            }
             StoredType::F8E8M0 => block_scales(&values, tensor.shape[1] * BLOCK),
         }
     }
@@ -238,8 +267,7 @@ fn block_scales(values: &[f32], columns: usize) -> Vec<u8> {
 }
 
 /// E4M3 codes of `values` over their block scales.
-fn encode_blocks(values: &[f32], columns: usize) -> Vec<u8> {
-    let scales = block_scales(values, columns);
+fn encode_blocks(values: &[f32], columns: usize, scales: &[u8]) -> Vec<u8> {
     let mut codes = vec![0_u8; values.len()];
     let rows = codes
         .par_chunks_mut(columns)
@@ -268,18 +296,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_scale_is_the_same_before_and_after_its_weight() {
+        let tensors = SyntheticModel::Tiny.layer_tensors(2);
+        let of_type = |dtype| tensors.iter().filter(move |tensor| tensor.dtype == dtype);
+        let generator = Generator::new(SyntheticModel::Tiny, 3);
+        let scales = |generator: &Generator| -> Vec<Vec<u8>> {
+            let scales = of_type(StoredType::F8E8M0);
+            scales.map(|tensor| generator.bytes(tensor)).collect()
+        };
+        let before = scales(&generator);
+        assert!(!before.is_empty());
+        for weight in of_type(StoredType::F8E4M3) {
+            generator.bytes(weight);
+        }
+        assert_eq!(scales(&generator), before);
+        // The remembered ones are gone now.
+        assert_eq!(scales(&generator), before);
+    }
+
+    #[test]
     fn block_scales_are_per_block() {
         let (rows, columns) = (2 * BLOCK, 3 * BLOCK);
         let mut values = vec![0.001_f32; rows * columns];
         values[0] = 448.0;
         values[columns * BLOCK + 2 * BLOCK] = -449.0;
         let small = 127 + (0.001_f32 / 448.0).log2().ceil() as i32;
-        let scales = block_scales(&values, columns).into_iter().map(i32::from);
+        let scales = block_scales(&values, columns);
         assert_eq!(
-            scales.collect::<Vec<_>>(),
+            scales.iter().copied().map(i32::from).collect::<Vec<_>>(),
             [127, small, small, small, small, 128]
         );
-        let codes = encode_blocks(&values, columns);
+        let codes = encode_blocks(&values, columns, &scales);
         assert_eq!(codes[0], 0x7e);
         assert_eq!(codes[columns * BLOCK + 2 * BLOCK], 0x80 | 0x76);
     }
