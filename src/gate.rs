@@ -52,12 +52,12 @@ pub enum GateError {
         check: String,
     },
     /// The baseline and the report share no row that a limit could compare.
-    #[error(
-        "'{check}' finds no row that report and baseline both have; run both with the same flags"
-    )]
+    #[error("'{check}' finds no row that report and baseline both have; {advice}")]
     NothingShared {
         /// The limit in words.
         check: String,
+        /// How the two differ, if it is known, and what to do.
+        advice: String,
     },
     /// The baseline has no rows.
     #[error(

@@ -227,7 +227,7 @@ pub enum CheckpointError {
         reason: String,
     },
     /// A bad choice of layers.
-    #[error("layers {}: {reason}", quoted(.text))]
+    #[error("--layers {}: {reason}", quoted(.text))]
     Layers {
         /// The argument as given.
         text: String,

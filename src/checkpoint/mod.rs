@@ -92,7 +92,7 @@ impl Checkpoint {
     ///
     /// None for the models there are; the checks are those of a checkpoint on disk.
     pub fn synthetic(model: SyntheticModel, seed: u64) -> Result<Self, CheckpointError> {
-        let generator = Generator { model, seed };
+        let generator = Generator::new(model, seed);
         Self::conclude(
             format!("{SYNTHETIC_PREFIX}{model}"),
             generator.found()?,

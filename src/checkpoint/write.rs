@@ -6,6 +6,7 @@
 use std::{
     collections::HashMap,
     fs,
+    io::Write,
     path::{Path, PathBuf},
 };
 
@@ -108,8 +109,8 @@ pub fn write_synthetic(
         .map_err(|error| unwritable(format!("{error}; choose a directory you can write to")))?;
     // The temporary directory itself is private; the checkpoint gets the usual permissions.
     let content = staging.path().join("checkpoint");
-    let generator = Generator { model, seed };
-    let written = write_content(&content, generator, layers)
+    let generator = Generator::new(model, seed);
+    let written = write_content(&content, &generator, layers)
         .map_err(|error| unwritable(format!("{error}; nothing was left behind")))?;
     fs::rename(&content, &target)
         .map_err(|error| unwritable(format!("{error}; nothing was left behind")))?;
@@ -139,7 +140,7 @@ fn vacant(target: &Path) -> Result<PathBuf, CheckpointError> {
 
 fn write_content(
     directory: &Path,
-    generator: Generator,
+    generator: &Generator,
     layers: &[u32],
 ) -> std::io::Result<Written> {
     fs::create_dir(directory)?;
@@ -174,7 +175,7 @@ fn write_content(
 }
 
 /// Writes one shard; returns its bytes of data.
-fn write_shard(path: &Path, generator: Generator, specs: &[TensorSpec]) -> std::io::Result<u64> {
+fn write_shard(path: &Path, generator: &Generator, specs: &[TensorSpec]) -> std::io::Result<u64> {
     let data: Vec<Vec<u8>> = specs.iter().map(|spec| generator.bytes(spec)).collect();
     let views = specs.iter().zip(&data).map(|(spec, bytes)| {
         TensorView::new(header_dtype(spec.dtype), spec.shape.clone(), bytes)
@@ -186,11 +187,11 @@ fn write_shard(path: &Path, generator: Generator, specs: &[TensorSpec]) -> std::
     // One key only: the crate writes metadata in the random order of a hash map.
     let mark = format!("model {}, seed {}", generator.model, generator.seed);
     let metadata = HashMap::from([(SYNTHETIC_KEY.to_owned(), mark)]);
-    safetensors::serialize_to_file(views, Some(metadata), path).map_err(|error| match error {
-        safetensors::SafeTensorError::IoError(error) => error,
-        other => std::io::Error::other(other),
-    })?;
-    fs::File::open(path)?.sync_all()?;
+    let bytes = safetensors::serialize(views, Some(metadata)).map_err(std::io::Error::other)?;
+    // Not the crate's own file writer, whose files nobody else may read.
+    let mut file = fs::File::create(path)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
     Ok(data.iter().map(|bytes| bytes.len() as u64).sum())
 }
 

@@ -2,7 +2,8 @@
 
 /// All good, or whoever read the output stopped reading.
 pub const GOOD: u8 = 0;
-/// A gate, bound, certificate or verify check failed.
+/// A gate, bound, certificate or verify check failed, or a variant is broken: NaN and infinities
+/// never pass.
 pub const CHECK_FAILED: u8 = 1;
 /// Bad usage or bad input; nothing was written.
 pub const BAD_INPUT: u8 = 2;

@@ -102,9 +102,14 @@ pub fn describe(outcomes: &[GateOutcome]) -> String {
         }
     }
     let failed = outcomes.iter().filter(|outcome| !outcome.passed).count();
+    let checks = match outcomes.len() {
+        1 => "1 check".to_owned(),
+        several => format!("{several} checks"),
+    };
     let _ = match failed {
-        0 => writeln!(text, "{} checks, all passed", outcomes.len()),
-        failed => writeln!(text, "{} checks, {failed} failed", outcomes.len()),
+        0 if outcomes.len() == 1 => writeln!(text, "{checks}, passed"),
+        0 => writeln!(text, "{checks}, all passed"),
+        failed => writeln!(text, "{checks}, {failed} failed"),
     };
     text
 }

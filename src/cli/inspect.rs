@@ -10,8 +10,9 @@ use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
 use super::{exit, print};
-use crate::checkpoint::{
-    Checkpoint, CheckpointError, Group, Inventory, Item, Model, SourceKind, TensorStats,
+use crate::{
+    checkpoint::{Checkpoint, CheckpointError, Group, Inventory, Item, SourceKind, TensorStats},
+    report::wrap,
 };
 
 /// List the hyper-connection, indexer and norm tensors of a checkpoint.
@@ -70,13 +71,17 @@ pub fn render(args: &InspectArgs) -> Result<String, CheckpointError> {
         .into_iter()
         .filter(|item| admits(item.group))
         .collect();
-    let rows: Vec<Row> = items
+    // From the back, because names sort a scale before its weight, and a synthetic scale comes for
+    // nothing after it.
+    let mut rows: Vec<Row> = items
         .into_par_iter()
+        .rev()
         .map(|item| {
             let stats = checkpoint.stats(&item)?;
             Ok(Row { item, stats })
         })
         .collect::<Result<_, CheckpointError>>()?;
+    rows.reverse();
 
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -113,7 +118,7 @@ fn write_all(
         }
         write_row(text, row)?;
     }
-    write_remarks(text, checkpoint.model(), rows, missing)
+    write_remarks(text, checkpoint, rows, missing)
 }
 
 fn write_title(text: &mut String, checkpoint: &Checkpoint) -> fmt::Result {
@@ -147,6 +152,8 @@ fn write_title(text: &mut String, checkpoint: &Checkpoint) -> fmt::Result {
 
 /// Column widths: the longest official name within a layer, and `[8192,1536]`.
 const NAME: usize = 36;
+/// All columns together.
+const WIDTH: usize = 80;
 const SHAPE: usize = 11;
 
 fn write_row(text: &mut String, row: &Row) -> fmt::Result {
@@ -188,7 +195,7 @@ fn short_name(item: &Item) -> String {
 
 fn write_remarks(
     text: &mut String,
-    model: &Model,
+    checkpoint: &Checkpoint,
     rows: &[Row],
     missing: &[String],
 ) -> fmt::Result {
@@ -226,11 +233,14 @@ fn write_remarks(
     if rows.iter().any(|row| row.item.dtype == "F8_E4M3") {
         writeln!(text, "F8_E4M3 values are codes, without their block scales")?;
     }
+    let model = checkpoint.model();
+    let has_all_layers = checkpoint.layers().len() >= model.layers;
     for note in &model.notes {
-        writeln!(text, "note: {note}")?;
+        writeln!(text, "{}", wrap(&format!("note: {note}"), WIDTH, "  "))?;
     }
     match missing {
-        [] => writeln!(text, "missing: nothing"),
+        [] if has_all_layers => writeln!(text, "missing: nothing"),
+        [] => writeln!(text, "missing in the layers that are here: nothing"),
         names => names
             .iter()
             .try_for_each(|name| writeln!(text, "missing: {name}")),

@@ -8,9 +8,8 @@ use std::{
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use comfy_table::{CellAlignment, Table, presets};
-use ulpdrift_reference::simd::Level;
 
-use super::{exit, print};
+use super::{exit, print, run::settings};
 use crate::{
     suite::vectors::{self, Mismatch, Replay},
     tensor_core::Arch,
@@ -64,7 +63,7 @@ struct Verified {
 }
 
 fn verify(args: &VerifyArgs) -> anyhow::Result<Verified> {
-    let level = Level::detect();
+    let level = settings::level()?;
     let mut verified = Verified {
         text: String::new(),
         code: exit::GOOD,

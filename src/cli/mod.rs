@@ -10,6 +10,7 @@ pub mod mma;
 mod print;
 pub mod run;
 pub mod synth;
+mod usage;
 pub mod variants;
 
 use std::process::ExitCode;
@@ -23,7 +24,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 good · 1 a gate, bound or verify check failed · 2 bad usage \
+    after_help = "Exit codes: 0 good · 1 a gate, bound or verify check failed, or a variant is broken · 2 bad usage \
     or bad input, nothing written\n\n\
     Examples:\n  \
     ulpdrift run                                  built-in synthetic V4-Flash weights\n  \
@@ -53,21 +54,38 @@ enum Command {
     Mma(mma::MmaArgs),
 }
 
-/// Runs the command and turns its outcome into an exit code.
+/// Parses the command line, runs the command and turns its outcome into an exit code.
 #[must_use]
-pub fn run(cli: &Cli) -> ExitCode {
-    let outcome = match &cli.command {
+pub fn main() -> ExitCode {
+    let outcome = match Cli::try_parse() {
+        Ok(cli) => dispatch(&cli),
+        Err(stop) if usage::is_asked_for(&stop) => {
+            print::result(&stop.to_string()).map(|()| ExitCode::from(exit::GOOD))
+        }
+        Err(stop) if usage::is_nothing_asked(&stop) => {
+            print::note(false, stop.to_string().trim_end());
+            return ExitCode::from(exit::BAD_INPUT);
+        }
+        Err(wrong) => {
+            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+            Err(anyhow::Error::msg(usage::sentence(&wrong, words)))
+        }
+    };
+    outcome.unwrap_or_else(|error| {
+        print::error(&sentence(&error));
+        ExitCode::from(exit::BAD_INPUT)
+    })
+}
+
+fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
+    match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Gate(args) => gate::run(args),
         Command::Variants(args) => variants::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Mma(args) => mma::run(args),
-    };
-    outcome.unwrap_or_else(|error| {
-        print::error(&sentence(&error));
-        ExitCode::from(exit::BAD_INPUT)
-    })
+    }
 }
 
 /// The error and its causes in one sentence; a cause that the message before it already quotes is

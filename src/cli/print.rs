@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use anyhow::Context;
+use anyhow::anyhow;
+
+use crate::report::printable;
 
 /// Writes a result to stdout. A reader that has seen enough and closed the pipe is no error, and
 /// does not change the exit code.
@@ -15,13 +17,16 @@ pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.context("standard output cannot be written; redirect it elsewhere"),
+        outcome => outcome.map_err(|error| {
+            anyhow!("standard output cannot be written: {error}; redirect it elsewhere")
+        }),
     }
 }
 
-/// Writes one line to stderr. Where even that is closed there is nobody left to tell.
+/// Writes one line to stderr, whatever the names in it hold. Where even that is closed there is
+/// nobody left to tell.
 pub fn error(sentence: &str) {
-    let _ = writeln!(io::stderr().lock(), "error: {sentence}");
+    let _ = writeln!(io::stderr().lock(), "error: {}", printable(sentence));
 }
 
 /// Writes one remark to stderr, unless quiet.

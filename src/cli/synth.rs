@@ -4,7 +4,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::Args;
 
-use super::{exit, print};
+use super::{exit, print, usage::whole};
 use crate::checkpoint::{SyntheticModel, parse_layers, write_synthetic};
 
 /// Write a synthetic checkpoint in the official layout.
@@ -16,10 +16,10 @@ pub struct SynthArgs {
     #[arg(long, default_value = "tiny")]
     pub model: SyntheticModel,
     /// Which layers: a count N for the first N, or a list such as 0,2,5-7. All if left out.
-    #[arg(long, value_name = "N|LIST")]
+    #[arg(long, value_name = "N|LIST", allow_negative_numbers = true)]
     pub layers: Option<String>,
     /// The seed of all weights; 0 gives those of synthetic:MODEL.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>, allow_negative_numbers = true)]
     pub seed: u64,
 }
 

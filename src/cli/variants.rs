@@ -5,7 +5,10 @@ use std::{fmt::Write, path::PathBuf, process::ExitCode};
 use clap::Args;
 
 use super::{exit, print, run::settings};
-use crate::recipe::{MixRecipe, explain, user};
+use crate::{
+    recipe::{MixRecipe, explain, user},
+    report::wrap,
+};
 
 /// Arguments of `variants`.
 #[derive(Args, Debug)]
@@ -31,9 +34,10 @@ pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
         None => list(&known),
         Some(name) => {
             let chosen = user::select(&known, &[name])?;
+            let width = print::width();
             chosen
                 .iter()
-                .map(explanation)
+                .map(|recipe| explanation(recipe, width))
                 .collect::<Vec<_>>()
                 .join("\n")
         }
@@ -60,13 +64,16 @@ fn list(recipes: &[MixRecipe]) -> String {
     text
 }
 
-fn explanation(recipe: &MixRecipe) -> String {
-    let mut text = format!("{}: {}\n", recipe.name, recipe.summary);
+fn explanation(recipe: &MixRecipe, width: usize) -> String {
+    let title = format!("{}: {}", recipe.name, recipe.summary);
+    let mut text = wrap(&title, width, "  ") + "\n";
     if !recipe.engine.is_empty() {
-        let _ = writeln!(text, "run by: {}", recipe.engine);
+        let engine = format!("run by: {}", recipe.engine);
+        let _ = writeln!(text, "{}", wrap(&engine, width, "  "));
     }
     for (index, step) in explain::steps(recipe).iter().enumerate() {
-        let _ = writeln!(text, "  {}. {step}", index + 1);
+        let step = format!("{:>3}. {step}", index + 1);
+        let _ = writeln!(text, "{}", wrap(&step, width, "     "));
     }
     text
 }

@@ -71,6 +71,14 @@ impl<'a> Pair<'a> {
         ]
     }
 
+    /// The first thing by which the two are no reports of one experiment, rows aside.
+    pub(super) fn difference(&self) -> Option<String> {
+        let named = |breach: &Breach| breach.key.is_none();
+        let outcomes = self.identity().into_iter();
+        let mut breaches = outcomes.flat_map(|outcome| outcome.breaches);
+        breaches.find(named).map(|breach| breach.sentence)
+    }
+
     fn same(&self, aspect: Allowed, name: &str, now: &str, before: &str) -> GateOutcome {
         let mut breaches = Vec::new();
         if now != before {

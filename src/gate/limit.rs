@@ -172,6 +172,9 @@ fn compare_rows(
     if compared == 0 {
         return Err(GateError::NothingShared {
             check: outcome.check.clone(),
+            advice: pair
+                .difference()
+                .unwrap_or_else(|| "run both with the same flags".to_owned()),
         });
     }
     Ok(())

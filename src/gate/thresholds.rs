@@ -151,7 +151,7 @@ pub struct ThresholdsError {
 #[derive(Debug, Error)]
 pub enum Problem {
     /// It cannot be read.
-    #[error("cannot read the thresholds: {0}")]
+    #[error("cannot read the thresholds: {0}; check the path")]
     Io(#[from] io::Error),
     /// It is no TOML, or not of this shape.
     #[error("not a thresholds file: {0}")]

@@ -20,7 +20,7 @@ use super::{Report, SCHEMA_VERSION};
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The file cannot be read.
-    #[error("cannot read the report {}: {source}", path.display())]
+    #[error("cannot read the report {}: {source}; check the path", path.display())]
     Io {
         /// The file.
         path: PathBuf,

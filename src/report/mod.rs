@@ -76,3 +76,20 @@ pub fn printable(text: &str) -> String {
     }
     safe
 }
+
+/// Breaks at blanks; a word longer than the line (a path) stays whole, so that it can be copied.
+#[must_use]
+pub fn wrap(text: &str, width: usize, indent: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) => lines.push(format!("{indent}{word}")),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}

@@ -10,6 +10,7 @@ use super::{
     number::{plain, sci, sci_within},
     printable,
     summary::{at_stage, mean, median, mix_rows, values, variants, worst},
+    wrap,
 };
 
 /// How the table is to look.
@@ -332,22 +333,6 @@ fn shorten(text: &str, room: usize) -> String {
     let start: String = text.chars().take(head).collect();
     let end: String = text.chars().skip(length - tail).collect();
     format!("{start}…{end}")
-}
-
-/// Breaks at blanks; a word longer than the line (a path) stays whole, so that it can be copied.
-fn wrap(text: &str, width: usize, indent: &str) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            Some(_) => lines.push(format!("{indent}{word}")),
-            None => lines.push(word.to_owned()),
-        }
-    }
-    lines.join("\n")
 }
 
 #[cfg(test)]

@@ -35,13 +35,25 @@ pub enum WriteError {
         path: PathBuf,
     },
     /// The file cannot be written.
-    #[error("cannot write {}: {source}; nothing was left behind", path.display())]
+    #[error("cannot write {}: {source}; no part of it was left behind, so make room or name another folder", path.display())]
     File {
         /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
+}
+
+/// A file to be written together with others.
+pub trait Content {
+    /// Its name in the folder.
+    fn name(&self) -> &str;
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    /// If `out` fails.
+    fn write(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
 /// A folder known to be writable. If it had to be made and nothing is ever written into it, it is
@@ -101,6 +113,31 @@ impl OutputDir {
         Ok(path)
     }
 
+    /// Writes files that belong together: none takes its name before all are on the disk, so that
+    /// a disk that fills up does not leave one of this run beside one of the run before.
+    ///
+    /// # Errors
+    /// If one cannot be written; the folder is then as it was.
+    pub fn write_all<C: Content>(&mut self, files: &[C]) -> Result<Vec<PathBuf>, WriteError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            |source| WriteError::File { path, source }
+        };
+        let mut staged = Vec::with_capacity(files.len());
+        for file in files {
+            let path = self.path.join(file.name());
+            let complete = stage(&path, |out| file.write(out)).map_err(failed(&path))?;
+            staged.push((path, complete));
+        }
+        let mut written = Vec::with_capacity(files.len());
+        for (path, complete) in staged {
+            publish(complete, &path).map_err(failed(&path))?;
+            self.made.clear();
+            written.push(path);
+        }
+        Ok(written)
+    }
+
     /// The folder.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -125,25 +162,39 @@ pub fn write_whole(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), WriteError> {
-    replace(path, content).map_err(|source| WriteError::File {
-        path: path.to_owned(),
-        source,
-    })
+    stage(path, content)
+        .and_then(|complete| publish(complete, path))
+        .map_err(|source| WriteError::File {
+            path: path.to_owned(),
+            source,
+        })
 }
 
-fn replace(path: &Path, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let folder = match path.parent() {
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
-    let mut out = BufWriter::new(temporary(folder)?);
+    }
+}
+
+/// Everything of a file, on the disk beside where it will be, under a temporary name.
+fn stage(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<NamedTempFile> {
+    let mut out = BufWriter::new(temporary(folder_of(path))?);
     content(&mut out)?;
     let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
     file.as_file().sync_all()?;
-    file.persist(path).map_err(|failed| failed.error)?;
+    Ok(file)
+}
+
+/// Gives a complete file its name.
+fn publish(complete: NamedTempFile, path: &Path) -> io::Result<()> {
+    complete.persist(path).map_err(|failed| failed.error)?;
     // The rename itself survives a power cut only once the folder is flushed. The file is complete
     // under its name either way, so a file system that cannot do this is no failure.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    let _ = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
     Ok(())
 }
 

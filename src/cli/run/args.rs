@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::cli::usage::whole;
+
 /// Arguments of `run`.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -29,7 +31,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub recipes: Option<PathBuf>,
     /// Layers: all, or a list of numbers and ranges such as 0-3,7.
-    #[arg(long, default_value = "all", value_name = "LAYERS")]
+    #[arg(
+        long,
+        default_value = "all",
+        value_name = "LAYERS",
+        allow_negative_numbers = true
+    )]
     pub layers: String,
     /// Sites of each layer.
     #[arg(
@@ -40,10 +47,10 @@ pub struct RunArgs {
     )]
     pub sites: Vec<String>,
     /// Tokens in the batch [default: 64; with --inputs file: all there are].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub tokens: Option<usize>,
     /// Seed of the inputs' random streams.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole::<u64>, allow_negative_numbers = true)]
     pub seed: u64,
     /// Inputs x: normal, outlier, copies, scaled:S (1e-3 to 7e4) or file:PATH.
     #[arg(long, default_value = "normal", value_name = "INPUTS")]
@@ -61,7 +68,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "AXIS=VALUES")]
     pub sweep: Option<String>,
     /// Streaming multiprocessors for the engines' split formula; several with --sweep tokens.
-    #[arg(long, value_delimiter = ',', default_value = "188", value_name = "N")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "188",
+        value_name = "N",
+        value_parser = whole::<usize>,
+        allow_negative_numbers = true
+    )]
     pub sms: Vec<usize>,
     /// Write report.csv and report.json into this directory.
     #[arg(long, value_name = "DIR")]

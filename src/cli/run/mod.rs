@@ -14,10 +14,9 @@ use std::process::ExitCode;
 use self::{args::RunArgs, outputs::Outputs, settings::Settings};
 use super::exit;
 use crate::{
-    activations::Activations,
     backend::emulate::Emulate,
     gate::{self, Thresholds},
-    report::{Class, GateOutcome, Records, Report, json},
+    report::{Class, GateOutcome, Record, Records, Report, json},
     suite::{Plan, mix, sweep},
     verdict::{self, VerdictLimits},
 };
@@ -29,9 +28,8 @@ use crate::{
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let settings = Settings::new(args)?;
     let gates = Gates::open(args)?;
-    let mut outputs = Outputs::prepare(args)?;
+    let mut outputs = Outputs::prepare(args, &settings)?;
     let backend = Emulate::new(settings.arch, settings.level);
-    let activations = Activations::open(&settings.inputs, args.seed, settings.checkpoint.model())?;
     let plan = Plan {
         checkpoint: &settings.checkpoint,
         backend: &backend,
@@ -40,7 +38,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         layers: &settings.layers,
         sites: &settings.sites,
         inputs: &settings.inputs,
-        activations: &activations,
+        activations: &settings.activations,
         tokens: settings.tokens,
         seed: args.seed,
         sms: settings.sms[0],
@@ -50,17 +48,29 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let mut report = measure(args, &settings, &plan, &gates, &mut outputs)?;
     report.gates = gates.apply(&report)?;
     outputs.write(args, &report)?;
-    let beyond_rounding = report
-        .verdicts
-        .iter()
-        .any(|verdict| verdict.verdict == Class::Structural);
-    let gate_failed = report.gates.iter().any(|gate| !gate.passed);
-    let failed = beyond_rounding || gate_failed;
-    Ok(ExitCode::from(if failed {
-        exit::CHECK_FAILED
-    } else {
+    Ok(ExitCode::from(if is_good(&report) {
         exit::GOOD
+    } else {
+        exit::CHECK_FAILED
     }))
+}
+
+/// Whether every gate passed, and no variant did what rounding cannot explain or yielded what
+/// nobody can use. A sweep has no verdicts, so its rows speak for themselves.
+fn is_good(report: &Report) -> bool {
+    let is_usable = |class| !matches!(class, Class::Structural | Class::Broken);
+    let is_finite = |record: &Record| {
+        record
+            .measures
+            .rel_l2
+            .is_none_or(|value| value.0.is_finite())
+    };
+    report.gates.iter().all(|gate| gate.passed)
+        && report
+            .verdicts
+            .iter()
+            .all(|verdict| is_usable(verdict.verdict))
+        && report.records.iter().all(is_finite)
 }
 
 fn measure(

@@ -3,16 +3,20 @@
 
 use std::io::{self, Write};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
-use super::args::{Format, RunArgs};
+use super::{
+    args::{Format, RunArgs},
+    provenance,
+    settings::Settings,
+};
 use crate::{
     cli::{gate, print},
     report::{
         Report, csv,
-        dump::{Dump, NoDump},
+        dump::{Dump, NoDump, Origin},
         json, table,
-        write::OutputDir,
+        write::{Content, OutputDir},
     },
     suite::mix::Sink,
 };
@@ -33,9 +37,13 @@ impl Outputs {
     ///
     /// # Errors
     /// A folder that cannot be written, or flags that contradict each other.
-    pub fn prepare(args: &RunArgs) -> anyhow::Result<Self> {
-        let mut formats = args.format.clone();
-        formats.dedup();
+    pub fn prepare(args: &RunArgs, settings: &Settings) -> anyhow::Result<Self> {
+        let mut formats = Vec::new();
+        for &format in &args.format {
+            if !formats.contains(&format) {
+                formats.push(format);
+            }
+        }
         ensure!(
             args.out.is_some() || formats.len() <= 1,
             "--format: {} formats without --out; name a directory for them, or one format to print",
@@ -53,9 +61,13 @@ impl Outputs {
             .out
             .as_deref()
             .map(|dir| OutputDir::prepare(dir, &names))
-            .transpose()?;
+            .transpose()
+            .context("--out")?;
         let sink: Box<dyn Sink> = match &args.dump {
-            Some(dir) => Box::new(Dump::new(OutputDir::prepare(dir, &[])?)),
+            Some(dir) => {
+                let dir = OutputDir::prepare(dir, &[]).context("--dump")?;
+                Box::new(Dump::new(dir, origin(args, settings)))
+            }
             None => Box::new(NoDump),
         };
         Ok(Self { out, formats, sink })
@@ -72,8 +84,12 @@ impl Outputs {
     /// Whatever cannot be written.
     pub fn write(&mut self, args: &RunArgs, report: &Report) -> anyhow::Result<()> {
         if let Some(dir) = &mut self.out {
-            for &format in &self.formats {
-                let path = dir.write(file_name(format), |out| render(format, report, out))?;
+            let files: Vec<Rendered> = self
+                .formats
+                .iter()
+                .map(|&format| Rendered { format, report })
+                .collect();
+            for path in dir.write_all(&files).context("--out")? {
                 print::note(args.quiet, &format!("wrote {}", path.display()));
             }
             return print::result(&text(args, report));
@@ -86,6 +102,32 @@ impl Outputs {
                 print::bytes(&bytes)
             }
         }
+    }
+}
+
+/// One format of the report, as a file.
+struct Rendered<'a> {
+    format: Format,
+    report: &'a Report,
+}
+
+impl Content for Rendered<'_> {
+    fn name(&self) -> &str {
+        file_name(self.format)
+    }
+
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        render(self.format, self.report, out)
+    }
+}
+
+/// What dumped tensors say about themselves.
+fn origin(args: &RunArgs, settings: &Settings) -> Origin {
+    Origin {
+        kind: provenance::weight_kind(settings.checkpoint.kind()),
+        source: settings.checkpoint.source().to_owned(),
+        seed: args.seed,
+        inputs: settings.inputs.to_string(),
     }
 }
 

@@ -77,9 +77,7 @@ impl<'a> Provenance<'a> {
         let info = self.plan.backend.info();
         let most = records.iter().map(|record| record.key.tokens).max();
         Run {
-            command: std::env::args_os()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
+            command: command_line(),
             seed: self.args.seed,
             inputs: self.settings.inputs.to_string(),
             tokens: most.unwrap_or_default(),
@@ -105,16 +103,13 @@ impl<'a> Provenance<'a> {
         let mut notes = model.notes.clone();
         for stored in self.stored_types.iter().filter(|stored| *stored != "F32") {
             notes.push(format!(
-                "hc_fn is stored as {stored}: what the model lost in that conversion is not in \
-                 these figures, which take the stored weights for the truth"
+                "hc_fn is stored as {stored}, which is already a loss: it is not in these \
+                 figures, which take the stored weights for the truth"
             ));
         }
         report::Checkpoint {
             source: checkpoint.source().to_owned(),
-            kind: match checkpoint.kind() {
-                SourceKind::Real => WeightKind::Real,
-                SourceKind::Synthetic => WeightKind::Synthetic,
-            },
+            kind: weight_kind(checkpoint.kind()),
             digest: hex(self.digest.clone()),
             family: model.family.to_string(),
             hidden: model.hidden as u64,
@@ -147,6 +142,22 @@ impl<'a> Provenance<'a> {
             simd: self.settings.level.to_string(),
             seconds: Some(Value(self.started.elapsed().as_secs_f64())),
         }
+    }
+}
+
+/// The command line as typed, but for the program: where it is installed is the machine's business.
+fn command_line() -> Vec<String> {
+    let typed = std::env::args_os().skip(1);
+    std::iter::once(env!("CARGO_PKG_NAME").to_owned())
+        .chain(typed.map(|word| word.to_string_lossy().into_owned()))
+        .collect()
+}
+
+/// The same word in a report.
+pub fn weight_kind(kind: SourceKind) -> WeightKind {
+    match kind {
+        SourceKind::Real => WeightKind::Real,
+        SourceKind::Synthetic => WeightKind::Synthetic,
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
 
 use super::args::RunArgs;
 use crate::{
-    activations::Inputs,
+    activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
     recipe::{MixRecipe, catalogue, user},
     suite::{DEFAULT_TOKENS, sweep::Axes},
@@ -33,6 +33,8 @@ pub struct Settings {
     pub sites: Vec<Site>,
     /// Where x comes from.
     pub inputs: Inputs,
+    /// The same, opened.
+    pub activations: Activations,
     /// Tokens in the batch; none: all that a file recorded, else the default.
     pub tokens: Option<usize>,
     /// Emulated architecture.
@@ -57,24 +59,27 @@ impl Settings {
         let recipes = if args.variants.is_empty() {
             user::select(&known, &default_variants(args))?
         } else {
-            user::select(&known, &args.variants)?
+            user::select(&known, &args.variants).context("--variants")?
         };
         let against = against(&known, &args.against)?;
-        let arch: Arch = args.arch.parse()?;
+        let arch: Arch = args.arch.parse().context("--arch")?;
         let level = level()?;
         let sms = args.sms.clone();
         ensure!(
             sms.iter().all(|&sms| sms > 0),
-            "--sms: 0 found; a device has at least 1"
+            "--sms: 0 found, a device has at least 1; give its number of streaming multiprocessors"
         );
         ensure!(
             sms.iter().collect::<BTreeSet<_>>().len() == sms.len(),
             "--sms: a value stands twice; name each once"
         );
         let checkpoint = Checkpoint::open(&args.checkpoint)?;
-        let inputs: Inputs = args.inputs.parse()?;
+        let inputs: Inputs = args.inputs.parse().context("--inputs")?;
+        let activations =
+            Activations::open(&inputs, args.seed, checkpoint.model()).context("--inputs")?;
         let tokens = tokens(args.tokens)?;
-        let batch = tokens.unwrap_or(DEFAULT_TOKENS);
+        let places = Places::new(args, &checkpoint)?;
+        let batch = tokens.unwrap_or_else(|| places.batch(&inputs, &activations));
         let sweep = args
             .sweep
             .as_deref()
@@ -86,7 +91,10 @@ impl Settings {
             "--sms: {} values found; several need --sweep tokens=…, otherwise give one",
             sms.len()
         );
-        let (layers, sites) = places(args, &checkpoint)?;
+        if let Inputs::File(_) = inputs {
+            let swept = sweep.iter().flat_map(|axes| &axes.tokens).max().copied();
+            places.check_tokens(&activations, swept.or(tokens))?;
+        }
         let nonfinite = if args.allow_nonfinite {
             NonFinite::Allow
         } else {
@@ -96,9 +104,10 @@ impl Settings {
             checkpoint,
             recipes,
             against,
-            layers,
-            sites,
+            layers: places.layers,
+            sites: places.sites,
             inputs,
+            activations,
             tokens,
             arch,
             sms,
@@ -122,7 +131,9 @@ pub fn known_recipes(file: Option<&Path>) -> anyhow::Result<Vec<MixRecipe>> {
     let mut known = catalogue::builtin();
     if let Some(path) = file {
         let named = || format!("--recipes {}", path.display());
-        let text = fs::read_to_string(path).with_context(named)?;
+        let text = fs::read_to_string(path)
+            .map_err(|error| anyhow!("cannot read it: {error}; check the path"))
+            .with_context(named)?;
         let more = user::parse(&text).with_context(named)?;
         user::extend(&mut known, more).with_context(named)?;
     }
@@ -206,25 +217,65 @@ fn axes(text: &str, sms: &[usize], tokens: usize) -> anyhow::Result<Axes> {
     }
 }
 
-/// The layers and sites asked for; a sweep that names none looks at the first layer's attn site.
-fn places(args: &RunArgs, checkpoint: &Checkpoint) -> anyhow::Result<(Vec<u32>, Vec<Site>)> {
-    let sites: BTreeSet<Site> = args
-        .sites
-        .iter()
-        .map(|site| site.parse().map_err(anyhow::Error::msg))
-        .collect::<Result<_, _>>()
-        .context("--sites")?;
-    let layers = layers(&args.layers, checkpoint.layers())?;
-    if args.sweep.is_some() && args.layers == "all" {
-        let first = layers.first().copied().into_iter().collect();
-        let one_site = if sites.len() > 1 {
-            vec![Site::Attn]
-        } else {
-            sites.into_iter().collect()
-        };
-        return Ok((first, one_site));
+/// The layers and sites asked for.
+struct Places {
+    layers: Vec<u32>,
+    sites: Vec<Site>,
+}
+
+impl Places {
+    /// A sweep that names none looks at the first layer's attn site.
+    fn new(args: &RunArgs, checkpoint: &Checkpoint) -> anyhow::Result<Self> {
+        let sites: BTreeSet<Site> = args
+            .sites
+            .iter()
+            .map(|site| site.parse().map_err(anyhow::Error::msg))
+            .collect::<Result<_, _>>()
+            .context("--sites")?;
+        let layers = layers(&args.layers, checkpoint.layers())?;
+        if args.sweep.is_some() && args.layers == "all" {
+            return Ok(Self {
+                layers: layers.first().copied().into_iter().collect(),
+                sites: match sites.len() {
+                    1 => sites.into_iter().collect(),
+                    _ => vec![Site::Attn],
+                },
+            });
+        }
+        Ok(Self {
+            layers,
+            sites: sites.into_iter().collect(),
+        })
     }
-    Ok((layers, sites.into_iter().collect()))
+
+    fn iter(&self) -> impl Iterator<Item = (u32, Site)> {
+        let sites = |&layer: &u32| self.sites.iter().map(move |&site| (layer, site));
+        self.layers.iter().flat_map(sites)
+    }
+
+    /// The batch where none is named: what a file has of every site, else the default.
+    fn batch(&self, inputs: &Inputs, activations: &Activations) -> usize {
+        let recorded = match inputs {
+            Inputs::File(_) => self
+                .iter()
+                .filter_map(|(layer, site)| activations.available(layer, site))
+                .min(),
+            _ => None,
+        };
+        recorded.unwrap_or(DEFAULT_TOKENS)
+    }
+
+    /// Reads the last token of every site: that one has too few is found out before an hour of
+    /// measuring the others, not after.
+    fn check_tokens(&self, activations: &Activations, asked: Option<usize>) -> anyhow::Result<()> {
+        let Some(tokens) = asked else {
+            return Ok(());
+        };
+        for (layer, site) in self.iter() {
+            activations.tokens(layer, site, tokens - 1..tokens)?;
+        }
+        Ok(())
+    }
 }
 
 /// Parses `all`, `7`, `0-42` and comma lists of them, against the layers that are there.
@@ -249,7 +300,7 @@ fn layers(text: &str, present: &[u32]) -> anyhow::Result<Vec<u32>> {
         let missing = (first..=last).find(|layer| !present.contains(layer));
         if let Some(missing) = missing {
             bail!(
-                "--layers {part}: layer {missing} is not there; the checkpoint holds {}",
+                "--layers {part}: layer {missing} is not there; the checkpoint holds {}; choose among these",
                 ranges(present)
             );
         }

@@ -101,13 +101,25 @@ impl Rows<'_> {
         };
         let mut errors = compared.measure_with(scratch)?;
         self.add_condition(stage, &mut errors);
-        let against = against(got, slice(stage.got(self.against)))?;
-        Ok(Measures {
-            against_rel_l2: Some(against.against_rel_l2),
-            against_cosine_gap: Some(against.against_cosine_gap),
-            changed: Some(against.changed),
-            ..errors.into()
-        })
+        let mut measures: Measures = errors.into();
+        if let Some(other) = self.comparable(stage, norm) {
+            let against = against(got, other)?;
+            measures.against_rel_l2 = Some(against.against_rel_l2);
+            measures.against_cosine_gap = Some(against.against_cosine_gap);
+            measures.changed = Some(against.changed);
+        }
+        Ok(measures)
+    }
+
+    /// What the `--against` variant has where this one, which normalises as `norm` says, has `stage`.
+    /// At `dot` one that normalises first holds what another only has after the RMS factor.
+    fn comparable(&self, stage: Stage, norm: NormPlacement) -> Option<&[f32]> {
+        let stage = match (stage, norm, self.plan.against.projection.norm) {
+            (Stage::Dot, NormPlacement::Before, NormPlacement::After) => Stage::Mixes,
+            (Stage::Dot, NormPlacement::After, NormPlacement::Before) => return None,
+            _ => stage,
+        };
+        Some(slice(stage.got(self.against)))
     }
 
     /// The condition number of the worst element, where the stage is a sum of products of inputs.

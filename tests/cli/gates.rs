@@ -1,0 +1,242 @@
+//! Run, report, gate: what passes, what fails, and whether the printed command reproduces it.
+
+use serde_json::Value;
+
+use crate::scene::{Outcome, Scene};
+
+const GOOD: &str = r#"
+[[limit]]
+suite = "mix"
+stage = "mixes"
+variant = "tf32*"
+measure = "rel_l2"
+max = 5e-4
+
+[[limit]]
+measure = "bound_ratio"
+stage = "mixes"
+max = 1
+"#;
+
+const BREACHED: &str = r#"
+[[limit]]
+suite = "mix"
+stage = "mixes"
+variant = "tf32"
+measure = "rel_l2"
+max = 1e-4
+"#;
+
+const RECIPES: &str = r#"
+[[mix]]
+name = "mine"
+summary = "bf16 weight, 8 ranges"
+[mix.projection]
+unit = "mma-bf16-k16"
+weight = "bf16"
+square-sum = "chains"
+order = { chains = { splits = { count = { fixed = 8 } } } }
+"#;
+
+/// The lines of a failed gate that are commands.
+fn commands(outcome: &Outcome<'_>) -> Vec<String> {
+    let lines = outcome.stdout.lines().map(str::trim_start);
+    lines
+        .filter(|line| line.starts_with("ulpdrift run "))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The record of a report that has the key fields of another.
+fn same_row<'a>(report: &'a Value, row: &Value) -> &'a Value {
+    let fields = [
+        "suite", "layer", "site", "stage", "variant", "tokens", "splits", "sms",
+    ];
+    let rows = report["records"].as_array().unwrap();
+    let mut rows = rows.iter().filter(|other| {
+        let is_same = |field: &&str| other[*field] == row[*field];
+        fields.iter().all(is_same)
+    });
+    let found = rows.next().expect("the row is there");
+    assert!(rows.next().is_none(), "one row only");
+    found
+}
+
+/// Runs with flags and a limit that every row of the measure breaks, and asserts that each printed
+/// command yields the same row, bit for bit.
+fn assert_reproduced(scene: &Scene, flags: &str, limit: &str) {
+    scene.put("limit.toml", limit);
+    let run = scene.ulpdrift(&format!("run {flags} --out out --gate limit.toml"));
+    let run = run.exits_with(1).prints("FAIL").prints("is above max");
+    let report = scene.json("out/report.json");
+    let breaches = report["gates"][0]["breaches"].as_array().unwrap();
+    let commands = commands(&run);
+    assert_eq!(commands.len(), breaches.len());
+    assert!(!commands.is_empty());
+    for (command, breach) in commands.iter().zip(breaches) {
+        assert_eq!(breach["reproduce"].as_str(), Some(command.as_str()));
+        let alone = scene
+            .shell(&format!("{command} --format json"))
+            .exits_with(0);
+        let alone: Value = serde_json::from_str(&alone.stdout).unwrap();
+        let before = same_row(&report, &breach["key"]);
+        assert_eq!(same_row(&alone, &breach["key"]), before, "{command}");
+        assert_eq!(before["rel_l2"], breach["value"]);
+    }
+}
+
+#[test]
+fn good_limits_pass_in_the_run_and_after_it() {
+    let scene = Scene::new().file("good.toml", GOOD);
+    let run = scene
+        .ulpdrift("run synthetic:tiny --out out --gate good.toml")
+        .exits_with(0);
+    let gate = scene
+        .ulpdrift("gate out/report.json --thresholds good.toml")
+        .exits_with(0);
+    let gate = gate
+        .prints("2 checks, all passed")
+        .fits_80_columns()
+        .remarks_nothing();
+    let checks = gate.stdout.split_once('\n').unwrap().1;
+    assert!(run.stdout.ends_with(checks), "{run}");
+}
+
+#[test]
+fn a_breach_fails_with_limit_value_and_command_in_the_run_and_after_it() {
+    let scene = Scene::new().file("breached.toml", BREACHED);
+    let flags = "--layers 2 --sites ffn --variants tf32,fp32";
+    let line = format!("run synthetic:tiny {flags} --out out --gate breached.toml");
+    let run = scene.ulpdrift(&line).exits_with(1);
+    let gate = scene
+        .ulpdrift("gate out/report.json --thresholds breached.toml")
+        .exits_with(1);
+    let gate = gate
+        .prints("FAIL  suite=mix stage=mixes variant=tf32: rel_l2 max 1e-4 (1 of 1 failed)")
+        .prints("mix L2.ffn mixes tf32: rel_l2 2.")
+        .prints("is above max 1e-4")
+        .prints("1 check, 1 failed")
+        .remarks_nothing();
+    let checks = gate.stdout.split_once('\n').unwrap().1;
+    assert!(run.stdout.ends_with(checks), "{run}");
+    let report = scene.json("out/report.json");
+    assert_eq!(report["gates"][0]["passed"], false);
+    assert_eq!(report["gates"][0]["breaches"][0]["limit"], 1e-4);
+    assert_eq!(commands(&run), commands(&gate));
+}
+
+#[test]
+fn every_printed_command_reproduces_its_row() {
+    let scene = Scene::new();
+    let flags = "synthetic:tiny --layers 1-2 --sites ffn --tokens 33 --seed 7 --inputs scaled:3 \
+                 --sms 132 --arch sm_90 --against tf32 --variants 'tf32*,bf16'";
+    assert_reproduced(
+        &scene,
+        flags,
+        &BREACHED.replace("\"tf32\"", "\"*\"").replace("1e-4", "0"),
+    );
+}
+
+#[test]
+fn names_that_a_shell_would_take_apart_are_quoted() {
+    let scene = Scene::new().file("it's mine; $(x).toml", RECIPES);
+    scene.ulpdrift("synth \"a 'b' $c/d\"").exits_with(2);
+    scene
+        .ulpdrift("synth \"a 'b' \\$c\" --layers 1")
+        .exits_with(0);
+    let flags =
+        "\"a 'b' \\$c\" --recipes \"it's mine; \\$(x).toml\" --variants mine --against mine";
+    let limit = BREACHED
+        .replace("\"tf32\"", "\"mine\"")
+        .replace("1e-4", "0");
+    assert_reproduced(&scene, flags, &limit);
+}
+
+#[test]
+fn a_row_of_a_sweep_is_reproduced_too() {
+    let scene = Scene::new();
+    let limit = "[[limit]]\nmeasure = \"rel_l2\"\nmax = 0\n";
+    let flags = "synthetic:tiny --sweep tokens=1,64,512 --sms 132,188 --variants tf32,tf32-rz";
+    assert_reproduced(&scene, flags, limit);
+}
+
+#[test]
+fn recorded_inputs_are_reproduced_too() {
+    let fixture = format!("{}/fixtures/transformers_tiny", env!("CARGO_MANIFEST_DIR"));
+    let scene = Scene::new();
+    let flags = format!(
+        "{fixture} --inputs file:{fixture}/captured.safetensors --variants tf32 --layers 0-2"
+    );
+    assert_reproduced(&scene, &flags, &BREACHED.replace("1e-4", "0"));
+}
+
+#[test]
+fn a_report_passes_beside_itself_and_fails_beside_a_better_one() {
+    let scene = Scene::new()
+        .file("good.toml", GOOD)
+        .file("breached.toml", BREACHED);
+    let run = "run synthetic:tiny --layers 0 --variants tf32,bf16";
+    scene.ulpdrift(&format!("{run} --out old")).exits_with(0);
+    let same = format!("{run} --baseline old/report.json");
+    scene
+        .ulpdrift(&same)
+        .exits_with(0)
+        .prints("pass  baseline: same recipes");
+    scene
+        .ulpdrift("gate old/report.json --baseline old/report.json")
+        .exits_with(0);
+
+    let mut better = scene.json("old/report.json");
+    let records = better["records"].as_array_mut().unwrap();
+    let mixes = |row: &&mut Value| row["stage"] == "mixes" && row["variant"] == "bf16";
+    records.iter_mut().find(mixes).unwrap()["rel_l2"] = 1e-4.into();
+    scene.put("better.json", better.to_string());
+    for line in [
+        format!("{run} --baseline better.json"),
+        "gate old/report.json --baseline better.json".to_owned(),
+        // Limits that hold do not make up for it.
+        format!("{run} --baseline better.json --gate good.toml"),
+    ] {
+        let outcome = scene.ulpdrift(&line).exits_with(1);
+        outcome
+            .prints("mix L0.attn mixes bf16: rel_l2 0.0015")
+            .prints("is worse");
+    }
+    // Nor does a baseline for limits that do not hold.
+    let both = scene
+        .ulpdrift(&format!("{same} --gate breached.toml"))
+        .exits_with(1);
+    both.prints("pass  baseline: no row vanished")
+        .prints("is above max 1e-4");
+    let fewer = run.replace("tf32,bf16", "tf32");
+    let fewer = scene
+        .ulpdrift(&format!("{fewer} --baseline old/report.json"))
+        .exits_with(1);
+    fewer.prints("the baseline has this row, the report has not");
+    let other = format!("{run} --arch sm_90 --baseline old/report.json");
+    let parts = [
+        "no row that report and baseline both have",
+        "arch is sm_90",
+        "sm_120",
+    ];
+    scene.ulpdrift(&other).must_be_refused_saying(&parts);
+}
+
+#[test]
+fn a_gate_on_nothing_does_not_pass() {
+    let scene = Scene::new().file("good.toml", GOOD).file("empty.toml", "");
+    scene
+        .ulpdrift("run synthetic:tiny --layers 0 --variants fp32 --out out")
+        .exits_with(0);
+    let gate = |flags: &str| scene.ulpdrift(&format!("gate out/report.json {flags}"));
+    gate("").must_be_refused_saying(&["--thresholds FILE", "--baseline REPORT"]);
+    gate("--thresholds empty.toml").must_be_refused_saying(&["empty.toml", "no [[limit]]"]);
+    // No variant tf32 was run, so its limit looks at nothing.
+    gate("--thresholds good.toml").must_be_refused_saying(&["good.toml, line 2", "no record"]);
+    scene
+        .ulpdrift("gate out --thresholds good.toml")
+        .must_be_refused_saying(&["out", "directory"]);
+    scene
+        .ulpdrift("gate out/report.csv --thresholds good.toml")
+        .must_be_refused_saying(&["out/report.csv is not a report"]);
+}

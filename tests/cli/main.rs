@@ -1,0 +1,10 @@
+//! The built binary, as a shell sees it: exit codes, one sentence per error, and files that are
+//! whole or not there.
+
+mod checkpoints;
+mod disk;
+mod gates;
+mod refusals;
+mod reproducible;
+mod scene;
+mod text;

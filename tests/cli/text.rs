@@ -1,0 +1,144 @@
+//! What a person reads, on 80 columns.
+
+use crate::scene::Scene;
+
+#[test]
+fn the_table_of_a_run() {
+    let run = Scene::new()
+        .ulpdrift("run synthetic:tiny")
+        .exits_with(0)
+        .fits_80_columns()
+        .stdout;
+    assert!(run.starts_with("SYNTHETIC weights"));
+    insta::assert_snapshot!(run);
+}
+
+#[test]
+fn a_verbose_run_has_a_row_per_stage() {
+    let line = "run synthetic:tiny --layers 2 --sites attn --variants tf32,bf16-patch -v";
+    let run = Scene::new()
+        .ulpdrift(line)
+        .exits_with(0)
+        .fits_80_columns()
+        .stdout;
+    insta::assert_snapshot!(run);
+}
+
+#[test]
+fn a_sweep_has_a_row_per_point() {
+    let line = "run synthetic:tiny --sweep tokens=1,64,4096 --sms 132,188 --variants tf32,tf32-rz";
+    let run = Scene::new()
+        .ulpdrift(line)
+        .exits_with(0)
+        .fits_80_columns()
+        .stdout;
+    insta::assert_snapshot!(run);
+}
+
+#[test]
+fn the_list_of_variants() {
+    let scene = Scene::new();
+    let list = scene
+        .ulpdrift("variants")
+        .exits_with(0)
+        .fits_80_columns()
+        .remarks_nothing();
+    insta::assert_snapshot!(list.stdout);
+}
+
+#[test]
+fn one_variant_step_by_step() {
+    let scene = Scene::new();
+    let steps = scene
+        .ulpdrift("variants tf32-rz")
+        .exits_with(0)
+        .fits_80_columns();
+    insta::assert_snapshot!(steps.stdout);
+}
+
+#[test]
+fn every_variant_fits_80_columns() {
+    Scene::new()
+        .ulpdrift("variants '*'")
+        .exits_with(0)
+        .fits_80_columns()
+        .prints("bf16x3: ");
+}
+
+#[test]
+fn what_a_checkpoint_holds() {
+    let line = "inspect synthetic:tiny --only hc";
+    let scene = Scene::new();
+    let seen = scene
+        .ulpdrift(line)
+        .exits_with(0)
+        .fits_80_columns()
+        .remarks_nothing();
+    insta::assert_snapshot!(seen.stdout);
+}
+
+#[test]
+fn a_gate_that_fails() {
+    let limits = "[[limit]]\nstage = \"mixes\"\nmeasure = \"rel_l2\"\nmax = 3e-4\n";
+    let scene = Scene::new().file("limits.toml", limits);
+    let run = "run synthetic:tiny --layers 0 --variants tf32,tf32-rz --out out";
+    scene.ulpdrift(run).exits_with(0);
+    let gate = scene
+        .ulpdrift("gate out/report.json --thresholds limits.toml")
+        .exits_with(1);
+    insta::assert_snapshot!(gate.stdout);
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    let scene = Scene::new();
+    for command in [
+        "",
+        "run",
+        "inspect",
+        "gate",
+        "variants",
+        "synth",
+        "mma",
+        "mma verify",
+    ] {
+        let help = scene
+            .ulpdrift(&format!("{command} --help"))
+            .exits_with(0)
+            .remarks_nothing();
+        let usage = format!("Usage: ulpdrift {command}");
+        let help = help.prints(usage.trim_end());
+        let widest = help.stdout.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(100), "{help}");
+        let version = scene
+            .ulpdrift(&format!("{command} --version"))
+            .exits_with(0);
+        let name = ["ulpdrift", &command.replace(' ', "-")].join("-");
+        let expected = format!(
+            "{} {}\n",
+            name.trim_end_matches('-'),
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(version.stdout, expected);
+    }
+}
+
+#[test]
+fn quiet_says_nothing_beside_the_result() {
+    let scene = Scene::new();
+    let run = "run synthetic:tiny --layers 0 --variants fp32 --out out";
+    let plain = scene.ulpdrift(run).exits_with(0);
+    // Without a terminal there is no progress bar either way, and no colour.
+    assert_eq!(
+        plain.stderr,
+        "wrote out/report.csv\nwrote out/report.json\n"
+    );
+    let quiet = scene
+        .ulpdrift(&format!("{run} --quiet"))
+        .exits_with(0)
+        .remarks_nothing();
+    assert_eq!(quiet.stdout, plain.stdout);
+    assert!(!plain.stdout.contains('\u{1b}'));
+    let error = scene.ulpdrift("run synthetic:tiny --layers 9 --quiet");
+    error.must_be_refused_saying(&["--layers 9"]);
+}
