@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{
     error::{CheckpointError, quoted},
+    names::MOST_LAYERS,
     shard::{self, SYNTHETIC_KEY},
 };
 
@@ -95,7 +96,7 @@ impl Reader<'_> {
                 .or(model_type),
             hidden_size: self.size("hidden_size", 1 << 20)?,
             hc_mult: self.size("hc_mult", 1 << 10)?,
-            layers: self.size("num_hidden_layers", 1 << 16)?,
+            layers: self.size("num_hidden_layers", u64::from(MOST_LAYERS))?,
             mtp_layers: self.mtp_layers()?,
             sinkhorn_iters: self
                 .size("hc_sinkhorn_iters", 1000)?

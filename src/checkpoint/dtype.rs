@@ -7,6 +7,8 @@ use half::{bf16, f16};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::format::{e4m3, ue8m0};
+
 /// A stored element type that the tool decodes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
@@ -90,8 +92,8 @@ impl StoredType {
                         .map(|b| f16::from_bits(word(b)).to_f32()),
                 );
             }
-            Self::F8E4M3 => values.extend(bytes.iter().map(|&code| E4M3[usize::from(code)])),
-            Self::F8E8M0 => values.extend(bytes.iter().map(|&code| decode_e8m0(code))),
+            Self::F8E4M3 => values.extend(bytes.iter().map(|&code| e4m3::from_bits(code))),
+            Self::F8E8M0 => values.extend(bytes.iter().map(|&code| ue8m0::from_bits(code))),
         }
     }
 }
@@ -100,48 +102,6 @@ impl std::fmt::Display for StoredType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())
     }
-}
-
-/// The value of every E4M3 code.
-const E4M3: [f32; 256] = {
-    let mut values = [0.0; 256];
-    let mut code = 0;
-    while code < 256 {
-        values[code] = decode_e4m3(code as u8);
-        code += 1;
-    }
-    values
-};
-
-/// The value of an E4M3 code: (1 + m/8)·2^(e−7), subnormal m·2⁻⁹, 0x7f and 0xff NaN.
-const fn decode_e4m3(code: u8) -> f32 {
-    let exponent = (code >> 3 & 0xf) as i32;
-    let fraction = (code & 7) as f32;
-    let magnitude = if code & 0x7f == 0x7f {
-        f32::NAN
-    } else if exponent == 0 {
-        fraction * power_of_two(-9)
-    } else {
-        (8.0 + fraction) * power_of_two(exponent - 10)
-    };
-    if code & 0x80 == 0 {
-        magnitude
-    } else {
-        -magnitude
-    }
-}
-
-/// The value of an E8M0 code; 2⁻¹²⁷ is an f32 subnormal.
-fn decode_e8m0(code: u8) -> f32 {
-    match code {
-        0xff => f32::NAN,
-        0 => f32::from_bits(0x0040_0000),
-        _ => f32::from_bits(u32::from(code) << 23),
-    }
-}
-
-const fn power_of_two(exponent: i32) -> f32 {
-    f32::from_bits(((exponent + 127) as u32) << 23)
 }
 
 #[cfg(test)]

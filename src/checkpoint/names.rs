@@ -78,9 +78,13 @@ pub(super) fn canonical(stored: &str) -> Option<Canonical> {
     })
 }
 
+/// No model has as many layers: a name with a higher number is none of ours, and a number that
+/// stands for billions of layers costs nothing.
+pub(super) const MOST_LAYERS: u32 = 1 << 16;
+
 /// A layer number as writers spell it: decimal, without sign or leading zeros.
 fn parse_layer(text: &str) -> Option<u32> {
-    let layer: u32 = text.parse().ok()?;
+    let layer: u32 = text.parse().ok().filter(|layer| *layer < MOST_LAYERS)?;
     (layer.to_string() == text).then_some(layer)
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::report::{Key, Record, Report};
+use crate::report::{Key, Report};
 
 /// A command for a POSIX shell, built from what the report ran on and the key of one of its rows.
 #[must_use]
@@ -14,7 +14,15 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
         run.checkpoint.source.clone(),
     ];
     let mut flag = |name: &str, value: String| words.extend([name.to_owned(), value]);
-    let is_sweep = key.suite == "sweep";
+    let first = first_of_sweep(report, key);
+    let with_first = |of: fn(&Key) -> String| match of(first) {
+        first if first != of(key) => format!("{first},{}", of(key)),
+        same => same,
+    };
+    let tokens = |key: &Key| key.tokens.to_string();
+    let splits = |key: &Key| key.splits.unwrap_or(1).to_string();
+    let sms = |key: &Key| key.sms.map_or(String::new(), |sms| sms.to_string());
+    let is_sweep = matches!(key.suite.as_str(), "sweep" | "splits");
     if !is_sweep {
         flag("--suite", key.suite.clone());
     }
@@ -25,13 +33,16 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
     if let Some(site) = &key.site {
         flag("--sites", site.clone());
     }
-    if is_sweep {
-        flag("--sweep", sweep_tokens(report, key));
-    } else {
-        flag("--tokens", key.tokens.to_string());
+    match key.suite.as_str() {
+        "sweep" => flag("--sweep", format!("tokens={}", with_first(tokens))),
+        "splits" => flag("--sweep", format!("splits={}", with_first(splits))),
+        _ => {}
     }
-    if let Some(sms) = key.sms {
-        flag("--sms", sms.to_string());
+    if key.suite != "sweep" {
+        flag("--tokens", tokens(key));
+    }
+    if key.sms.is_some() {
+        flag("--sms", with_first(sms));
     }
     flag("--seed", key.seed.to_string());
     flag("--inputs", key.inputs.clone());
@@ -45,22 +56,19 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
     quoted.join(" ")
 }
 
-/// A sweep compares each batch with its first one, so that one is needed too.
-fn sweep_tokens(report: &Report, key: &Key) -> String {
-    let is_same_sweep = |record: &&Record| {
-        let other = &record.key;
-        other.suite == key.suite
+/// A sweep compares each of its points with its first one, so that one is needed too. A row of
+/// another suite is its own first.
+fn first_of_sweep<'a>(report: &'a Report, key: &'a Key) -> &'a Key {
+    let is_same_sweep = |other: &&Key| {
+        matches!(key.suite.as_str(), "sweep" | "splits")
+            && other.suite == key.suite
             && other.variant == key.variant
             && other.layer == key.layer
             && other.site == key.site
-            && other.sms == key.sms
+            && other.sms.is_some() == key.sms.is_some()
     };
-    match report.records.iter().find(is_same_sweep) {
-        Some(first) if first.key.tokens != key.tokens => {
-            format!("tokens={},{}", first.key.tokens, key.tokens)
-        }
-        _ => format!("tokens={}", key.tokens),
-    }
+    let mut keys = report.records.iter().map(|record| &record.key);
+    keys.find(is_same_sweep).unwrap_or(key)
 }
 
 /// Quoted for a POSIX shell. A NUL cannot be passed to a program at all, so such a word could only

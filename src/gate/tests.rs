@@ -257,6 +257,49 @@ fn a_sweep_is_reproduced_with_the_batch_it_is_compared_with() {
 }
 
 #[test]
+fn a_sweep_over_devices_is_reproduced_with_its_first_point() {
+    let row = |sms, tokens| {
+        let mut record = fixtures::record("tf32", 3, "attn", "mixes", 2e-4);
+        record.key.suite = "sweep".to_owned();
+        record.key.tokens = tokens;
+        record.key.sms = Some(sms);
+        record
+    };
+    let report = fixtures::report(vec![row(132, 1), row(132, 768), row(188, 1), row(188, 768)]);
+    let flags = [
+        "tokens=1' --sms 132",
+        "tokens=1,768' --sms 132",
+        "tokens=1' --sms '132,188'",
+        "tokens=1,768' --sms '132,188'",
+    ];
+    for (record, flags) in report.records.iter().zip(flags) {
+        let command = reproduce(&report, &record.key);
+        assert!(
+            command.contains(&format!("--sweep '{flags} --seed")),
+            "{command}"
+        );
+    }
+}
+
+#[test]
+fn a_sweep_over_splits_is_reproduced_with_its_first_count() {
+    let row = |splits| {
+        let mut record = fixtures::record("tf32x2", 3, "attn", "mixes", 2e-5);
+        record.key.suite = "splits".to_owned();
+        record.key.splits = Some(splits);
+        record.key.sms = Some(188);
+        record
+    };
+    let report = fixtures::report(vec![row(1), row(64)]);
+    let command = |row: usize| reproduce(&report, &report.records[row].key);
+    for (row, splits) in [(0, "1"), (1, "1,64")] {
+        let flags = format!("--sweep 'splits={splits}' --tokens 64 --sms 188");
+        assert!(command(row).contains(&flags), "{}", command(row));
+        assert!(!command(row).contains("--suite"), "{}", command(row));
+    }
+}
+
+#[test]
 fn nothing_checked_is_not_a_pass() {
     assert!(!passed(&[]));
 }

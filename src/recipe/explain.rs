@@ -80,7 +80,7 @@ fn rms(projection: &Projection) -> String {
              lanes meet by xor 2, then xor 1; ranges added ascending"
         }
         SquareSum::Interleave4 => "four FMA chains by k mod 4 over the row, added ascending",
-        SquareSum::ThreadStrided => "strided FMA chains and a block tree, as the projection",
+        SquareSum::ThreadStrided => "strided FMA chains and the block tree of the projection",
     };
     let mean = match projection.mean {
         Mean::Divide => "divided by K",
@@ -117,7 +117,11 @@ fn products(projection: &Projection) -> String {
 fn order(order: Order) -> String {
     match order {
         Order::ThreadStrided { threads } => {
-            format!("{threads} threads, thread t takes k = t, t+{threads}, …; pairwise block tree")
+            format!(
+                "{threads} threads, thread t takes k = t, t+{threads}, …; then a block tree: thread \
+                 t adds thread t+{half}'s sum, and so on with half the distance each time",
+                half = threads / 2
+            )
         }
         Order::Chains { splits, partials } => {
             let stored = match partials {
@@ -195,6 +199,19 @@ fn split(recipe: &MixRecipe) -> String {
 mod tests {
     use super::*;
     use crate::recipe::catalogue::builtin;
+
+    /// What `ulpdrift variants NAME` says of every built-in: wording that changes has to be read.
+    #[test]
+    fn every_built_in_in_words() {
+        let text: Vec<String> = builtin()
+            .iter()
+            .map(|recipe| {
+                let head = format!("{} ({}): {}", recipe.name, recipe.engine, recipe.summary);
+                format!("{head}\n  {}\n", steps(recipe).join("\n  "))
+            })
+            .collect();
+        insta::assert_snapshot!(text.join("\n"));
+    }
 
     #[test]
     fn no_two_recipes_read_alike() {

@@ -120,6 +120,8 @@ impl Order {
 
 fn block_ranges(k: usize, count: usize) -> Vec<Range<usize>> {
     let blocks = k.div_ceil(BLOCK_K);
+    // More ranges than blocks would be empty ones.
+    let count = count.min(blocks).max(1);
     let (each, extra) = (blocks / count, blocks % count);
     let mut start = 0;
     (0..count)
@@ -129,7 +131,6 @@ fn block_ranges(k: usize, count: usize) -> Vec<Range<usize>> {
             start = end;
             range
         })
-        .filter(|range| !range.is_empty())
         .collect()
 }
 
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn hostile_counts_cover_k_once_and_leave_no_range_empty() {
         for boundaries in [Boundaries::Deepgemm, Boundaries::Triton] {
-            for count in [1, 2, 3, 7, 16, 32, 64, 112, 256, 257] {
+            for count in [1, 2, 3, 7, 16, 32, 64, 112, 256, 257, usize::MAX] {
                 for k in [1, 63, 64, 65, 1000, K, 28672] {
                     let rule = SplitRule {
                         count: SplitCount::Fixed(count),

@@ -20,8 +20,13 @@ use super::{MixRecipe, OperandRounding, Order, Projection, SquareSum, Unit, spli
 #[derive(Debug, Error, PartialEq)]
 pub enum RecipeError {
     /// Not the TOML we read.
-    #[error("{0}")]
-    Parse(String),
+    #[error("not a recipes file{}: {message}", line.map_or(String::new(), |line| format!(", line {line}")))]
+    Parse {
+        /// Where, from 1, if it is known.
+        line: Option<usize>,
+        /// What was found there and what was expected.
+        message: String,
+    },
     /// Two recipes share a name.
     #[error(
         "recipe '{0}' is already defined: names must be unique, built-in ones included; rename it"
@@ -49,33 +54,27 @@ struct File {
 
 /// The most parts a value may be split into: three bf16 parts already hold all of fp32.
 const MAX_PARTS: usize = 3;
+/// The most ranges K may be cut into: more than any K has blocks, and few enough to list.
+const MAX_SPLITS: usize = 1 << 16;
 
 /// Reads recipes from the text of a TOML file.
 ///
 /// # Errors
 /// Text that is not such a file, an empty one, or a recipe that contradicts itself.
 pub fn parse(text: &str) -> Result<Vec<MixRecipe>, RecipeError> {
-    let file: File = toml::from_str(text).map_err(|error| syntax(text, &error))?;
+    let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|b| *b == b'\n').count();
+    let file: File = toml::from_str(text).map_err(|error| RecipeError::Parse {
+        line: error.span().map(|span| line_of(span.start)),
+        message: error.message().replace('\n', ", "),
+    })?;
     if file.mix.is_empty() {
-        return Err(RecipeError::Parse(
-            "no [[mix]] recipe in it; write at least one".to_owned(),
-        ));
+        return Err(RecipeError::Parse {
+            line: None,
+            message: "it has no [[mix]] recipe; write at least one".to_owned(),
+        });
     }
     file.mix.iter().try_for_each(validate)?;
     Ok(file.mix)
-}
-
-/// The parser's message on one line, without the excerpt it draws.
-fn syntax(text: &str, error: &toml::de::Error) -> RecipeError {
-    let message = error.message().replace('\n', ", ");
-    RecipeError::Parse(match error.span() {
-        Some(span) => {
-            let before = text.bytes().take(span.start);
-            let line = 1 + before.filter(|byte| *byte == b'\n').count();
-            format!("line {line}: {message}")
-        }
-        None => message,
-    })
 }
 
 /// Adds `more` to `recipes`.
@@ -140,6 +139,14 @@ fn problem(recipe: &MixRecipe) -> Option<&'static str> {
     if !plain(&recipe.name) {
         return Some("a name takes letters, digits, '-', '_', '.' and '+'; rename it");
     }
+    if [&recipe.summary, &recipe.engine]
+        .iter()
+        .any(|text| text.contains(char::is_control))
+    {
+        return Some(
+            "summary and engine are one line of text; remove line ends and control characters",
+        );
+    }
     if !fits(projection.weight, projection.unit) {
         return Some("the unit cannot hold the weight's rounding; choose a unit of that format");
     }
@@ -161,8 +168,8 @@ fn order_problem(projection: &Projection) -> Option<&'static str> {
         Order::ThreadStrided { threads } if !threads.is_power_of_two() || threads > 1024 => {
             Some("threads must be a power of two up to 1024, for the block tree")
         }
-        Order::Chains { splits, .. } if splits.count == SplitCount::Fixed(0) => {
-            Some("a fixed split count must be at least 1")
+        Order::Chains { splits, .. } if !is_countable(splits.count) => {
+            Some("a fixed split count must be 1 to 65536")
         }
         Order::Chains { .. } if projection.square_sum == SquareSum::ThreadStrided => {
             Some("square-sum thread-strided needs the thread-strided order")
@@ -172,6 +179,10 @@ fn order_problem(projection: &Projection) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+fn is_countable(count: SplitCount) -> bool {
+    !matches!(count, SplitCount::Fixed(fixed) if !(1..=MAX_SPLITS).contains(&fixed))
 }
 
 /// Whether every value a rounding yields is one the unit's operands can hold.
@@ -226,7 +237,10 @@ mod tests {
     fn contradictions_are_named() {
         for (from, to, needle) in [
             ("mma-bf16-k16", "mma-f16-k16", "cannot hold the weight"),
-            ("fixed = 8", "fixed = 0", "at least 1"),
+            ("fixed = 8", "fixed = 0", "1 to 65536"),
+            ("fixed = 8", "fixed = 9000000000000000000", "1 to 65536"),
+            ("\"bf16, 8 ranges\"", "\"a\\nb\"", "one line of text"),
+            ("\"bf16, 8 ranges\"", "\"\\u001b[31m\"", "one line of text"),
             ("\"mine\"", "\"a b\"", "a name takes letters"),
             (
                 "square-sum = \"chains\"",
@@ -264,6 +278,53 @@ mod tests {
                 .to_string()
                 .contains("power of two")
         );
+    }
+
+    /// Numbers where there are none, types that do not fit, names nobody knows: one sentence each,
+    /// with the line.
+    #[test]
+    fn hostile_toml_is_refused_in_one_sentence() {
+        for (from, to) in [
+            ("weight = \"bf16\"", "weight = nan"),
+            ("weight = \"bf16\"", "weight = \"bf17\""),
+            ("weight = \"bf16\"", "weight = \"bf16\"\nweight-parts = nan"),
+            (
+                "weight = \"bf16\"",
+                "weight = \"bf16\"\nweight-parts = 1000",
+            ),
+            ("weight = \"bf16\"", "weight = \"bf16\"\nweight-parts = -1"),
+            ("weight = \"bf16\"", "weight = \"bf16\"\nx-parts = 1.5"),
+            ("weight = \"bf16\"", "weight = \"bf16\"\nweight = \"bf16\""),
+            ("fixed = 8", "fixed = -8"),
+            ("fixed = 8", "fixed = inf"),
+            ("fixed = 8", "fixed = 99999999999999999999"),
+            ("fixed = 8", "engine = 8"),
+            ("chains = {", "strides = {"),
+            ("\"triton\"", "[]"),
+            ("name = \"mine\"", "name = 7"),
+            ("name = \"mine\"", "name = \"\""),
+            ("name = \"mine\"", ""),
+            ("[[mix]]", "[mix]"),
+            ("[[mix]]", "[[mixing]]"),
+            ("[[mix]]", "mix = nan"),
+        ] {
+            let text = GOOD.replace(from, to);
+            assert_ne!(text, GOOD, "{from}");
+            let error = parse(&text).expect_err(to).to_string();
+            assert!(!error.contains('\n') && error.len() < 300, "{to}: {error}");
+        }
+        let unknown = GOOD.replace("weight = \"bf16\"", "wieght = \"bf16\"");
+        let error = parse(&unknown).expect_err("unknown").to_string();
+        assert!(error.starts_with("not a recipes file, line 7: "), "{error}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "\\PC{0,200}", cut in 0..400usize) {
+            let _ = parse(&text);
+            let part: String = GOOD.chars().take(cut).collect();
+            let _ = parse(&part);
+        }
     }
 
     #[test]

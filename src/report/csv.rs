@@ -66,8 +66,9 @@ mod tests {
         insta::assert_snapshot!(text(&[record]));
     }
 
+    /// Known fault J4: a CSV that lacks the measured columns.
     #[test]
-    fn every_measure_is_a_column() {
+    fn j4_every_measure_is_a_column() {
         let header = text(&[]);
         let columns: Vec<&str> = header.trim_end().split(',').collect();
         assert_eq!(columns.len(), Key::NAMES.len() + Measures::NAMES.len());
@@ -109,8 +110,9 @@ mod tests {
         assert_eq!(rows, names.len());
     }
 
+    /// Known fault J5: a stray byte in a name, and the columns behind it vanish.
     #[test]
-    fn a_nul_does_not_truncate_the_file() {
+    fn j5_a_nul_does_not_truncate_the_file() {
         let text = text(&[fixtures::record("a\0b", 0, "attn", "mixes", 1e-4)]);
         assert!(!text.contains('\0'));
         assert!(text.contains("a\u{fffd}b"));

@@ -31,6 +31,18 @@ impl Default for Layout {
     }
 }
 
+/// The sweeps' suites and what their tables show.
+const SWEEPS: [(&str, &str); 2] = [
+    (
+        "sweep",
+        "Batch dependence: splits by tokens and SMs, and whether row 0 changes with them",
+    ),
+    (
+        "splits",
+        "Split dependence: error by number of splits, and whether row 0 changes with it",
+    ),
+];
+
 /// What stands where a measure does not apply.
 const ABSENT: &str = "-";
 
@@ -50,10 +62,12 @@ pub fn render(report: &Report, layout: Layout) -> String {
             parts.push(stage_table(&mix_rows(&report.records, name), name));
         }
     }
-    let is_sweep = |record: &&Record| record.key.suite == "sweep";
-    let sweep: Vec<&Record> = report.records.iter().filter(is_sweep).collect();
-    if !sweep.is_empty() {
-        parts.push(sweep_table(&sweep));
+    for (suite, caption) in SWEEPS {
+        let is_own = |record: &&Record| record.key.suite == suite;
+        let rows: Vec<&Record> = report.records.iter().filter(is_own).collect();
+        if !rows.is_empty() {
+            parts.push(sweep_table(&rows, caption));
+        }
     }
     let notes = notes(report, layout.width);
     if !notes.is_empty() {
@@ -219,8 +233,8 @@ fn stage_table(rows: &[&Record], name: &str) -> String {
     format!("{}\n\n{}", printable(name), table.trim_fmt())
 }
 
-/// What the batch and the card change: the split rule depends on both.
-fn sweep_table(rows: &[&Record]) -> String {
+/// What the batch, the card or the number of splits changes.
+fn sweep_table(rows: &[&Record], caption: &str) -> String {
     const HEADER: [&str; 7] = [
         "variant", "at", "SMs", "tokens", "splits", "rel_l2", "row 0",
     ];
@@ -243,7 +257,6 @@ fn sweep_table(rows: &[&Record]) -> String {
         ]
     };
     let table = plain_table(&HEADER, &[0, 1, 6], rows.iter().map(line));
-    let caption = "Batch dependence: splits by tokens and SMs, and whether row 0 changes with them";
     format!("{caption}\n\n{}", table.trim_fmt())
 }
 
@@ -428,6 +441,18 @@ mod tests {
             records.push(record);
         }
         insta::assert_snapshot!(render(&fixtures::report(records), Layout::default()));
+    }
+
+    #[test]
+    fn a_sweep_of_split_counts_has_a_table_of_its_own() {
+        let mut record = fixtures::record("tf32x2", 0, "attn", "mixes", 3.8e-5);
+        record.key.suite = "splits".to_owned();
+        record.measures.row0_changed = Some(24);
+        let text = render(&fixtures::report(vec![record]), Layout::default());
+        assert!(text.contains("Split dependence"), "{text}");
+        assert!(!text.contains("Batch dependence"), "{text}");
+        assert!(text.contains("3.80e-5 changed"), "{text}");
+        assert!(widest(&text) <= 80, "{text}");
     }
 
     #[test]

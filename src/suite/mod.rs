@@ -2,7 +2,7 @@
 //!
 //! A suite takes cases (one site with its weights and inputs), runs the candidates on a backend
 //! beside the fp64 reference and yields records. [`mix`] compares the hyper-connection mixing kernel
-//! stage by stage at every site; [`sweep`] shows how its result depends on the batch, the device and
+//! stage by stage at every site; [`mod@sweep`] shows how its result depends on the batch, the device and
 //! the number of splits; [`vectors`] replays recorded tensor-core results. A new suite is a new file
 //! and a line here. What may not live here: printing, file formats, limits.
 
@@ -105,6 +105,27 @@ pub struct Skip {
     pub what: String,
     /// Why.
     pub why: String,
+}
+
+impl Skip {
+    /// A site that the inputs lack.
+    fn site(plan: &Plan<'_>, layer: u32, site: Site) -> Self {
+        Self {
+            what: format!("L{layer}.{site}"),
+            why: format!("{} has no x for it", plan.inputs),
+        }
+    }
+}
+
+impl SuiteError {
+    /// The inputs lack every site.
+    fn no_site(plan: &Plan<'_>) -> Self {
+        let sites = plan.layers.len() * plan.sites.len();
+        Self::NothingToRun(format!(
+            "{} has no x for any of the {sites} sites asked for; check --layers and --sites",
+            plan.inputs
+        ))
+    }
 }
 
 /// The part of a record's key that every suite of the mixing kernel shares.

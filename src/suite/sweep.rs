@@ -5,19 +5,24 @@
 //! ranges, the error of `mixes` against truth, and how many outputs of token 0 differ in their bits
 //! from the sweep's first point.
 //!
+//! | rows of suite | what varies |
+//! |---|---|
+//! | `sweep` | tokens and SMs, under each recipe's own split rule |
+//! | `splits` | the number of ranges, in place of the rule's count; the boundaries stay the recipe's |
+//!
 //! Rows do not depend on each other. Points that cut K alike therefore share one computation over
 //! the longest batch among them, in slices, so that memory does not grow with the batch.
 
 use std::ops::Range;
 
 use ndarray::{Array2, Axis, s};
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 use ulpdrift_reference::{
     dot::dot,
     mix::{mixes, rms_factor},
 };
 
-use super::{Plan, Progress, SuiteError, case::Case};
+use super::{Plan, Progress, Skip, SuiteError, case::Case};
 use crate::{
     checkpoint::Site,
     measure::error::Stage,
@@ -35,7 +40,7 @@ const SLICE: usize = 256;
 /// What is varied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes {
-    /// Batches, in the order asked for.
+    /// Batches, in the order asked for; not looked at where ranges are counted.
     pub tokens: Vec<usize>,
     /// Devices, by their SM count.
     pub sms: Vec<usize>,
@@ -44,11 +49,34 @@ pub struct Axes {
 }
 
 /// What the suite found.
+#[derive(Default)]
 pub struct Outcome {
     /// A record per site, variant and point.
     pub records: Vec<Record>,
     /// Digest of the weights used.
     pub digest: Sha256,
+    /// Sites the inputs lack, and counts that cut K as an earlier one does.
+    pub skipped: Vec<Skip>,
+}
+
+impl Axes {
+    /// The name of the rows' suite.
+    fn suite(&self) -> &'static str {
+        if self.splits.is_empty() {
+            "sweep"
+        } else {
+            "splits"
+        }
+    }
+
+    /// The batches run at a site: those of the axis, or the run's own where ranges are counted.
+    fn batches(&self, plan: &Plan<'_>, layer: u32, site: Site) -> Vec<usize> {
+        if self.splits.is_empty() {
+            self.tokens.clone()
+        } else {
+            vec![plan.tokens_at(layer, site)]
+        }
+    }
 }
 
 /// One point of the sweep.
@@ -64,10 +92,7 @@ struct Point {
 /// # Errors
 /// Weights or inputs that cannot be read, or a recipe the backend cannot run.
 pub fn run(plan: &Plan<'_>, axes: &Axes, progress: Progress<'_>) -> Result<Outcome, SuiteError> {
-    let mut outcome = Outcome {
-        records: Vec::new(),
-        digest: Sha256::new(),
-    };
+    let mut outcome = Outcome::default();
     let total = plan.layers.len() * plan.sites.len();
     let mut done = 0;
     for &layer in plan.layers {
@@ -78,10 +103,7 @@ pub fn run(plan: &Plan<'_>, axes: &Axes, progress: Progress<'_>) -> Result<Outco
         }
     }
     if outcome.records.is_empty() {
-        return Err(SuiteError::NothingToRun(format!(
-            "{} has no x for any of the {total} sites asked for; check --layers and --sites",
-            plan.inputs
-        )));
+        return Err(SuiteError::no_site(plan));
     }
     Ok(outcome)
 }
@@ -93,57 +115,82 @@ fn run_site(
     site: Site,
     outcome: &mut Outcome,
 ) -> Result<(), SuiteError> {
-    let most = axes.tokens.iter().copied().max().unwrap_or_default();
+    let batches = axes.batches(plan, layer, site);
+    let most = batches.iter().copied().max().unwrap_or_default();
     let Some(first) = Case::load(plan, layer, site, 0..most.min(SLICE))? else {
+        outcome.skipped.push(Skip::site(plan, layer, site));
         return Ok(());
     };
     first
         .weights
         .digest_update(&mut outcome.digest, layer, site);
     let truth = in_slices(plan, layer, site, most, |case| Ok(true_mixes(plan, case)))?;
+    let rows = Rows {
+        plan,
+        suite: axes.suite(),
+        case: &first,
+        truth: &truth,
+    };
     for recipe in plan.recipes {
-        let points = points(recipe, axes, first.x.ncols());
-        let mut row0: Option<Vec<u32>> = None;
-        let mut computed: Vec<(Vec<Range<usize>>, Array2<f32>)> = Vec::new();
-        for point in &points {
-            let got = match computed.iter().find(|(ranges, _)| *ranges == point.ranges) {
-                Some((_, got)) => got.clone(),
-                None => {
-                    let got = compute(plan, layer, site, &points, point)?;
-                    computed.push((point.ranges.clone(), got.clone()));
-                    got
-                }
-            };
-            let bits: Vec<u32> = got.row(0).iter().map(|value| value.to_bits()).collect();
-            let changed = match &row0 {
-                None => 0,
-                Some(first) => first.iter().zip(&bits).filter(|(a, b)| a != b).count(),
-            };
-            row0.get_or_insert(bits);
-            outcome
-                .records
-                .push(record(plan, &first, point, &got, &truth, changed)?);
-        }
+        let points = points(
+            recipe,
+            axes,
+            &batches,
+            first.x.ncols(),
+            &mut outcome.skipped,
+        );
+        rows.add(&points, &mut outcome.records)?;
     }
     Ok(())
 }
 
-fn points(recipe: &MixRecipe, axes: &Axes, k: usize) -> Vec<Point> {
-    let mut points = Vec::new();
+fn points(
+    recipe: &MixRecipe,
+    axes: &Axes,
+    batches: &[usize],
+    k: usize,
+    skipped: &mut Vec<Skip>,
+) -> Vec<Point> {
+    let mut points: Vec<Point> = Vec::new();
     for recipe in with_splits(recipe, &axes.splits) {
         for &sms in &axes.sms {
-            for &tokens in &axes.tokens {
+            for &tokens in batches {
                 let launch = Launch { tokens, sms };
                 let ranges = recipe.projection.order.ranges(k, launch);
-                points.push(Point {
+                let point = Point {
                     recipe: recipe.clone(),
                     launch,
                     ranges,
-                });
+                };
+                let is_same =
+                    |other: &&Point| other.launch == point.launch && other.ranges == point.ranges;
+                match points.iter().find(is_same) {
+                    Some(_) => skip_count(&point, k, skipped),
+                    None => points.push(point),
+                }
             }
         }
     }
     points
+}
+
+/// A count that K is too short for cuts it as a smaller one does: the row would stand twice. Said
+/// once, however many sites there are.
+fn skip_count(point: &Point, k: usize, skipped: &mut Vec<Skip>) {
+    let asked = match point.recipe.projection.order {
+        Order::Chains { splits, .. } => splits.count(k, point.launch),
+        Order::ThreadStrided { .. } => 1,
+    };
+    let skip = Skip {
+        what: format!("{} with {asked} splits", point.recipe.name),
+        why: format!(
+            "K = {k} is cut into {} ranges then, as with another count asked for",
+            point.ranges.len()
+        ),
+    };
+    if !skipped.contains(&skip) {
+        skipped.push(skip);
+    }
 }
 
 /// The recipe once per fixed count, or as it is. A thread-strided recipe has no ranges to vary.
@@ -168,25 +215,92 @@ fn with_splits(recipe: &MixRecipe, counts: &[usize]) -> Vec<MixRecipe> {
         .collect()
 }
 
-/// `mixes` of the longest batch among the points that cut K as `point` does.
-fn compute(
-    plan: &Plan<'_>,
-    layer: u32,
-    site: Site,
-    points: &[Point],
-    point: &Point,
-) -> Result<Array2<f32>, SuiteError> {
-    let alike = points.iter().filter(|other| other.ranges == point.ranges);
-    let tokens = alike
-        .map(|other| other.launch.tokens)
-        .max()
-        .unwrap_or_default();
-    in_slices(plan, layer, site, tokens, |case| {
-        let mix = plan
-            .backend
-            .mix(&point.recipe, &case.mix_inputs(point.launch))?;
-        Ok(mix.mixes)
-    })
+/// What the points of one site are measured against.
+struct Rows<'a> {
+    plan: &'a Plan<'a>,
+    suite: &'static str,
+    /// The first slice of the longest batch.
+    case: &'a Case,
+    /// The true mixes of the longest batch.
+    truth: &'a Array2<f64>,
+}
+
+/// Mixes that points with the same ranges share.
+struct Computed {
+    ranges: Vec<Range<usize>>,
+    mixes: Array2<f32>,
+}
+
+impl Rows<'_> {
+    /// A row per point of one recipe, each compared with the first.
+    fn add(&self, points: &[Point], records: &mut Vec<Record>) -> Result<(), SuiteError> {
+        let mut row0: Option<Vec<u32>> = None;
+        let mut computed: Vec<Computed> = Vec::new();
+        for point in points {
+            let known = computed.iter().position(|done| done.ranges == point.ranges);
+            let index = match known {
+                Some(index) => index,
+                None => {
+                    computed.push(Computed {
+                        ranges: point.ranges.clone(),
+                        mixes: self.compute(points, point)?,
+                    });
+                    computed.len() - 1
+                }
+            };
+            let mixes = &computed[index].mixes;
+            let bits: Vec<u32> = mixes.row(0).iter().map(|value| value.to_bits()).collect();
+            let first = row0.get_or_insert_with(|| bits.clone());
+            let changed = first.iter().zip(&bits).filter(|(a, b)| a != b).count();
+            records.push(self.record(point, mixes, changed)?);
+        }
+        Ok(())
+    }
+
+    /// `mixes` of the longest batch among the points that cut K as `point` does.
+    fn compute(&self, points: &[Point], point: &Point) -> Result<Array2<f32>, SuiteError> {
+        let alike = points.iter().filter(|other| other.ranges == point.ranges);
+        let tokens = alike
+            .map(|other| other.launch.tokens)
+            .max()
+            .unwrap_or_default();
+        let Case { layer, site, .. } = *self.case;
+        in_slices(self.plan, layer, site, tokens, |case| {
+            let inputs = case.mix_inputs(point.launch);
+            Ok(self.plan.backend.mix(&point.recipe, &inputs)?.mixes)
+        })
+    }
+
+    fn record(
+        &self,
+        point: &Point,
+        got: &Array2<f32>,
+        changed: usize,
+    ) -> Result<Record, SuiteError> {
+        let tokens = point.launch.tokens;
+        let got = got.slice(s![..tokens, ..]);
+        let truth = self.truth.slice(s![..tokens, ..]);
+        let stage = Stage {
+            got: got.as_slice().unwrap_or_default(),
+            reference: truth.as_slice().unwrap_or_default(),
+            exact: None,
+            tokens,
+            format: super::mix::Stage::Mixes.format(&point.recipe),
+        };
+        let errors = stage.measure()?;
+        let key = Key {
+            suite: self.suite.to_owned(),
+            stage: Some("mixes".to_owned()),
+            tokens: tokens as u64,
+            sms: Some(u32::try_from(point.launch.sms).unwrap_or(u32::MAX)),
+            ..record_key(self.plan, self.case, &point.recipe.name, point.ranges.len())
+        };
+        let measures = Measures {
+            row0_changed: Some(changed as u64),
+            ..errors.into()
+        };
+        Ok(Record { key, measures })
+    }
 }
 
 /// Stacks what `each` makes of the tokens, a slice at a time.
@@ -214,34 +328,5 @@ fn true_mixes(plan: &Plan<'_>, case: &Case) -> Array2<f64> {
     mixes(dot.view(), rms_factor(case.x.view(), case.norm_eps).view())
 }
 
-fn record(
-    plan: &Plan<'_>,
-    case: &Case,
-    point: &Point,
-    got: &Array2<f32>,
-    truth: &Array2<f64>,
-    changed: usize,
-) -> Result<Record, SuiteError> {
-    let tokens = point.launch.tokens;
-    let (got, truth) = (got.slice(s![..tokens, ..]), truth.slice(s![..tokens, ..]));
-    let stage = Stage {
-        got: got.as_slice().unwrap_or_default(),
-        reference: truth.as_slice().unwrap_or_default(),
-        exact: None,
-        tokens,
-        format: super::mix::Stage::Mixes.format(&point.recipe),
-    };
-    let errors = stage.measure()?;
-    let key = Key {
-        suite: "sweep".to_owned(),
-        stage: Some("mixes".to_owned()),
-        tokens: tokens as u64,
-        sms: Some(u32::try_from(point.launch.sms).unwrap_or(u32::MAX)),
-        ..record_key(plan, case, &point.recipe.name, point.ranges.len())
-    };
-    let measures = Measures {
-        row0_changed: Some(changed as u64),
-        ..errors.into()
-    };
-    Ok(Record { key, measures })
-}
+#[cfg(test)]
+mod tests;

@@ -85,31 +85,26 @@ per_level! {
 
 #[inline(always)]
 fn strided_body(x: &[Lane], weight: &[f32], threads: &mut [Lane]) {
-    threads.fill([0.0; LANES]);
     let stride = threads.len();
     for (x, weight) in x.chunks(stride).zip(weight.chunks(stride)) {
         for ((sum, x), &weight) in threads.iter_mut().zip(x).zip(weight) {
             fma_into(sum, x, weight);
         }
     }
-    tree(threads);
 }
 
 per_level! {
-    /// Thread t runs the FMA chain k = t, t + threads, …; a pairwise tree leaves the sum in
-    /// `threads[0]`.
+    /// Thread t continues its FMA chain with k = t, t + threads, …
     pub fn strided = strided_body(x: &[Lane], weight: &[f32], threads: &mut [Lane])
 }
 
 #[inline(always)]
 fn strided_squares_body(x: &[Lane], threads: &mut [Lane]) {
-    threads.fill([0.0; LANES]);
     for x in x.chunks(threads.len()) {
         for (sum, x) in threads.iter_mut().zip(x) {
             square_into(sum, x);
         }
     }
-    tree(threads);
 }
 
 per_level! {
@@ -124,9 +119,8 @@ fn square_into(sum: &mut Lane, x: &Lane) {
     }
 }
 
-/// `v[i] += v[i + stride]` for strides threads/2, …, 2, 1.
 #[inline(always)]
-fn tree(threads: &mut [Lane]) {
+fn tree_body(threads: &mut [Lane]) {
     let mut stride = threads.len() / 2;
     while stride > 0 {
         let (low, high) = threads.split_at_mut(stride);
@@ -135,6 +129,11 @@ fn tree(threads: &mut [Lane]) {
         }
         stride /= 2;
     }
+}
+
+per_level! {
+    /// `v[i] += v[i + stride]` for strides threads/2, …, 2, 1: the sum of the block in `threads[0]`.
+    pub fn tree = tree_body(threads: &mut [Lane])
 }
 
 #[inline(always)]

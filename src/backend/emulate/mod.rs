@@ -4,6 +4,8 @@
 mod lanes;
 mod rms;
 mod split;
+#[cfg(test)]
+mod tests;
 
 use std::ops::Range;
 
@@ -44,9 +46,14 @@ impl Backend for Emulate {
 
     fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError> {
         let projection = &recipe.projection;
-        let ranges = projection.order.ranges(inputs.x.ncols(), inputs.launch);
-        let rms = rms::factor(self.level, projection, inputs.x, &ranges, inputs.norm_eps);
-        let operands = projection.operands(inputs.x, inputs.function, rms.view());
+        // The kernels below walk rows as slices, so an input of another layout is copied first.
+        let (x, function) = (
+            inputs.x.as_standard_layout(),
+            inputs.function.as_standard_layout(),
+        );
+        let ranges = projection.order.ranges(x.ncols(), inputs.launch);
+        let rms = rms::factor(self.level, projection, x.view(), &ranges, inputs.norm_eps);
+        let operands = projection.operands(x.view(), function.view(), rms.view());
         let mut dot = match (projection.order, projection.unit.operand()) {
             (Order::ThreadStrided { threads }, _) => self.strided(projection, &operands, threads),
             (Order::Chains { partials, .. }, None) => {
@@ -86,7 +93,8 @@ impl Backend for Emulate {
         pre: ArrayView2<'_, f32>,
         x: ArrayView2<'_, f32>,
     ) -> Array2<f32> {
-        let mut y = Array2::zeros((x.nrows(), x.ncols() / pre.ncols()));
+        let (pre, x) = (pre.as_standard_layout(), x.as_standard_layout());
+        let mut y = Array2::zeros((x.nrows(), x.ncols() / pre.ncols().max(1)));
         Zip::from(y.rows_mut())
             .and(pre.rows())
             .and(x.rows())
@@ -208,7 +216,8 @@ impl Emulate {
         }
     }
 
-    /// The projection [T, N] by strided threads and a block tree.
+    /// The projection [T, N] by strided threads and a block tree: the chains of a compensated recipe
+    /// follow one another in each thread's accumulator.
     fn strided(
         &self,
         projection: &Projection,
@@ -216,25 +225,29 @@ impl Emulate {
         threads: usize,
     ) -> Array2<f32> {
         let mut total = Array2::zeros((operands.x[0].nrows(), operands.weights[0].nrows()));
-        for product in projection.products() {
-            let (x, weights) = (&operands.x[product.x], &operands.weights[product.weight]);
-            total
-                .axis_chunks_iter_mut(Axis(0), LANES)
-                .into_par_iter()
-                .enumerate()
-                .for_each(|(index, mut total)| {
-                    let tile = lanes::tile(x.view(), index * LANES);
+        total
+            .axis_chunks_iter_mut(Axis(0), LANES)
+            .into_par_iter()
+            .enumerate()
+            .for_each(|(index, mut total)| {
+                let tiles: Vec<Vec<Lane>> = operands
+                    .x
+                    .iter()
+                    .map(|x| lanes::tile(x.view(), index * LANES))
+                    .collect();
+                for (output, mut total) in total.columns_mut().into_iter().enumerate() {
                     let mut partials = vec![[0.0; LANES]; threads];
-                    for (output, row) in weights.rows().into_iter().enumerate() {
-                        let Some(row) = row.as_slice() else { continue };
-                        lanes::strided(self.level, &tile, row, &mut partials);
-                        for (total, &lane) in total.column_mut(output).iter_mut().zip(&partials[0])
-                        {
-                            *total += lane;
-                        }
+                    for product in projection.products() {
+                        let weights = operands.weights[product.weight].row(output);
+                        let weights = weights.to_slice().unwrap_or_default();
+                        lanes::strided(self.level, &tiles[product.x], weights, &mut partials);
                     }
-                });
-        }
+                    lanes::tree(self.level, &mut partials);
+                    for (total, &lane) in total.iter_mut().zip(&partials[0]) {
+                        *total = lane;
+                    }
+                }
+            });
         total
     }
 }

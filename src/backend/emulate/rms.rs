@@ -36,6 +36,7 @@ fn square_sum(level: Level, projection: &Projection, x: &[Lane], ranges: &[Range
         (SquareSum::ThreadStrided, Order::ThreadStrided { threads }) => {
             let mut partials = vec![[0.0; LANES]; threads];
             lanes::strided_squares(level, x, &mut partials);
+            lanes::tree(level, &mut partials);
             sum = partials[0];
         }
         (rule, _) => {

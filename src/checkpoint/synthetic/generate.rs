@@ -16,6 +16,7 @@ use crate::{
         config::Config,
         locate::{Found, Located, Place},
     },
+    format::{Rounding, e4m3, ue8m0},
     random::{Key, Purpose, Stream},
 };
 
@@ -99,11 +100,11 @@ impl Generator {
             StoredType::Bf16 => little_endian(&values, |v| bf16::from_f32(v).to_le_bytes()),
             StoredType::F16 => little_endian(&values, |v| f16::from_f32(v).to_le_bytes()),
             StoredType::F8E4M3 => {
-                let exponents = block_exponents(&values, tensor.shape[1]);
-                scales().insert(weight, scale_codes(&exponents));
-                encode_blocks(&values, tensor.shape[1], &exponents)
+                let codes = block_scales(&values, tensor.shape[1]);
+                scales().insert(weight, codes.clone());
+                encode_blocks(&values, tensor.shape[1], &codes)
             }
-            StoredType::F8E8M0 => scale_codes(&block_exponents(&values, tensor.shape[1] * BLOCK)),
+            StoredType::F8E8M0 => block_scales(&values, tensor.shape[1] * BLOCK),
         }
     }
 
@@ -243,8 +244,9 @@ fn widen(values: &mut [f32], stream: &mut Stream) {
     }
 }
 
-/// ⌈log₂(amax/448)⌉ of each block of 128×128, in row-major order of blocks.
-fn block_exponents(values: &[f32], columns: usize) -> Vec<i32> {
+/// The code of the least power of two not below amax/448, for each block of 128×128 in row-major
+/// order of blocks.
+fn block_scales(values: &[f32], columns: usize) -> Vec<u8> {
     values
         .par_chunks(columns * BLOCK)
         .flat_map_iter(|rows| {
@@ -259,88 +261,39 @@ fn block_exponents(values: &[f32], columns: usize) -> Vec<i32> {
                     .fold(largest[block], |amax, value| amax.max(value.abs()));
                 largest[block] = amax;
             }
-            largest.into_iter().map(|amax| {
-                let bits = (amax / 448.0).to_bits();
-                (bits >> 23) as i32 - 127 + i32::from(bits & 0x007f_ffff != 0)
-            })
+            largest.into_iter().map(|amax| ue8m0::ceil(amax / 448.0))
         })
         .collect()
 }
 
-/// E8M0 codes of powers of two.
-fn scale_codes(exponents: &[i32]) -> Vec<u8> {
-    let code = |exponent: &i32| (exponent + 127) as u8;
-    exponents.iter().map(code).collect()
-}
-
 /// E4M3 codes of `values` over their block scales.
-fn encode_blocks(values: &[f32], columns: usize, exponents: &[i32]) -> Vec<u8> {
+fn encode_blocks(values: &[f32], columns: usize, scales: &[u8]) -> Vec<u8> {
     let mut codes = vec![0_u8; values.len()];
     let rows = codes
         .par_chunks_mut(columns)
         .zip(values.par_chunks(columns))
         .enumerate();
     rows.for_each(|(row, (codes, values))| {
-        let exponents = &exponents[row / BLOCK * columns.div_ceil(BLOCK)..];
+        let scales = &scales[row / BLOCK * columns.div_ceil(BLOCK)..];
         let blocks = codes
             .chunks_mut(BLOCK)
             .zip(values.chunks(BLOCK))
-            .zip(exponents);
-        for ((codes, values), &exponent) in blocks {
-            let inverse = power_of_two(-exponent);
+            .zip(scales);
+        for ((codes, values), &scale) in blocks {
+            let scale = ue8m0::from_bits(scale);
             for (code, &value) in codes.iter_mut().zip(values) {
-                *code = encode_e4m3(value * inverse);
+                // The quotient by a power of two is exact.
+                let scaled = e4m3::round_f32(value / scale, Rounding::NearestEven);
+                *code = e4m3::to_bits(scaled);
             }
         }
     });
     codes
 }
 
-/// Exact for the exponents that block scales of these weights have.
-fn power_of_two(exponent: i32) -> f32 {
-    f32::from_bits(((exponent + 127) as u32) << 23)
-}
-
-/// To nearest even; beyond ±448 to ±448.
-fn encode_e4m3(value: f32) -> u8 {
-    let sign = ((value.to_bits() >> 31) as u8) << 7;
-    let magnitude = value.abs().min(448.0);
-    // The spacing is 2⁻⁹ below 2⁻⁶, and an eighth of the power of two at or below it above.
-    let exponent = ((magnitude.to_bits() >> 23) as i32 - 127).max(-6);
-    let steps = (magnitude * power_of_two(3 - exponent)).round_ties_even() as u8;
-    // 8..=16 steps of a normal number carry into the exponent field by themselves.
-    sign | ((((exponent + 6) as u8) << 3) + steps)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checkpoint::StoredType;
-
-    /// The oracle is the decoder's table: the nearest of its values, the even code on a tie.
-    #[test]
-    fn e4m3_codes_are_the_nearest() {
-        let mut table = Vec::new();
-        let codes: Vec<u8> = (0..=0x7e).collect();
-        StoredType::F8E4M3.decode_into(&codes, &mut table);
-        for step in 0..=100_000_u32 {
-            let value = step as f32 * (460.0 / 100_000.0);
-            for value in [value, value / 1000.0] {
-                let nearest = codes.iter().copied().min_by(|&a, &b| {
-                    let distance = |code: u8| (table[usize::from(code)] - value).abs();
-                    distance(a)
-                        .total_cmp(&distance(b))
-                        .then((a & 1).cmp(&(b & 1)))
-                });
-                assert_eq!(Some(encode_e4m3(value)), nearest, "{value}");
-                assert_eq!(encode_e4m3(-value), encode_e4m3(value) | 0x80);
-            }
-        }
-        for pair in table.windows(2) {
-            let tie = (pair[0] + pair[1]) / 2.0;
-            assert_eq!(encode_e4m3(tie) & 1, 0, "{tie}");
-        }
-    }
 
     #[test]
     fn a_scale_is_the_same_before_and_after_its_weight() {
@@ -367,10 +320,13 @@ mod tests {
         let mut values = vec![0.001_f32; rows * columns];
         values[0] = 448.0;
         values[columns * BLOCK + 2 * BLOCK] = -449.0;
-        let small = (0.001_f32 / 448.0).log2().ceil() as i32;
-        let exponents = block_exponents(&values, columns);
-        assert_eq!(exponents, [0, small, small, small, small, 1]);
-        let codes = encode_blocks(&values, columns, &exponents);
+        let small = 127 + (0.001_f32 / 448.0).log2().ceil() as i32;
+        let scales = block_scales(&values, columns);
+        assert_eq!(
+            scales.iter().copied().map(i32::from).collect::<Vec<_>>(),
+            [127, small, small, small, small, 128]
+        );
+        let codes = encode_blocks(&values, columns, &scales);
         assert_eq!(codes[0], 0x7e);
         assert_eq!(codes[columns * BLOCK + 2 * BLOCK], 0x80 | 0x76);
     }

@@ -86,6 +86,7 @@ fn measure(
     if let Some(axes) = &settings.sweep {
         let outcome = sweep::run(plan, axes, &tell)?;
         provenance.digest = Some(outcome.digest);
+        provenance.skipped = outcome.skipped;
         return provenance.report(Records::new(outcome.records)?, Vec::new());
     }
     let outcome = mix::run(plan, outputs.sink(), &tell)?;

@@ -69,6 +69,10 @@ impl Settings {
             sms.iter().all(|&sms| sms > 0),
             "--sms: 0 found, a device has at least 1; give its number of streaming multiprocessors"
         );
+        ensure!(
+            sms.iter().collect::<BTreeSet<_>>().len() == sms.len(),
+            "--sms: a value stands twice; name each once"
+        );
         let checkpoint = Checkpoint::open(&args.checkpoint)?;
         let inputs: Inputs = args.inputs.parse().context("--inputs")?;
         let activations =

@@ -254,10 +254,6 @@ fn tensor_core_block(rule: ChainRule, block: &Stretch<'_>, state: &mut State, st
     }
     let cuttable = cuttable_terms(rule, block, &top, started);
     let spacing = power(-rule.output_bits);
-    // The sum has F - o bits below the ulp: cutting them loses less than half an ulp on average.
-    let quantum = power(rule.output_bits - rule.fraction_bits);
-    let mean_loss = 0.5 * (1.0 - quantum);
-    let spread = 1.0 - quantum * quantum;
     for lane in 0..TOKENS {
         let aligned = f64::from(cuttable[lane]) * power(top[lane] - rule.fraction_bits);
         let bound = state.bound[lane] + aligned;
@@ -268,9 +264,12 @@ fn tensor_core_block(rule: ChainRule, block: &Stretch<'_>, state: &mut State, st
             MIN_NORMAL
         };
         let ulp = leading_bit(sum[lane]) * spacing;
+        let quantum = power(top[lane] - rule.fraction_bits);
+        // Where the block's own exponent is far above its sum, nothing is left to cut.
+        let loss = (ulp.abs() - quantum).max(0.0);
         state.bound[lane] = bound + reach * spacing;
-        state.drift[lane] -= mean_loss * ulp;
-        state.ulps_squared[lane] += spread * (ulp * ulp);
+        state.drift[lane] -= 0.5 * loss.copysign(ulp);
+        state.ulps_squared[lane] += loss * (ulp.abs() + quantum);
     }
     state.sum = sum;
 }

@@ -27,12 +27,12 @@
 //! [`BoundOutput::times`] carries the bound through a product with a factor of known relative
 //! error.
 //!
-//! **Drift.** A block's sum has `F - o` bits below the ulp of the accumulator, and cutting them
-//! loses `(1 - 2^-(F-o)) / 2` ulp on average with variance `(1 - 4^-(F-o)) ulp² / 12`: per block the
+//! **Drift.** A block's sum is a multiple of `q = 2^(E-F)`, and cutting it to the accumulator's ulp
+//! loses `(ulp - q) / 2` on average with variance `(ulp² - q²) / 12`, where `ulp > q`: per block the
 //! expectation is that with the sign of `-s_b`. (Half an ulp, which a real-valued sum would lose, is
-//! too much: exact block arithmetic gives 0.75 of it for `F = 25` and 0.5 for `F = 24`.) fp32
-//! additions to nearest have the variance `ulp² / 12` without the expectation. What the alignment
-//! cuts off the products is not counted, so this is evidence, never a reason to fail.
+//! too much: exact block arithmetic gives 0.75 of it on long chains for `F = 25` and 0.5 for
+//! `F = 24`.) fp32 additions to nearest have the variance `ulp² / 12` without the expectation. What
+//! the alignment cuts off the products is not counted, so this is evidence, never a reason to fail.
 //!
 //! Where the recipe-exact value is not finite there is nothing to bound: bound, drift and variance
 //! are NaN there, and the class of got decides. The f64 prefixes themselves are good to a few

@@ -121,8 +121,9 @@ fn element_ratio(g: f64, e: f64, bound: f64) -> f64 {
 pub struct Drift {
     /// The predicted slope of `e → g`: `⟨drift, e⟩ / ⟨e, e⟩`.
     pub drift: f64,
-    /// How many standard deviations `Σ sign(e)(g − e − drift)` is from 0: within a few where the
-    /// unit is what the recipe says it is.
+    /// How many standard deviations `Σ sign(e)(g − e − drift)` is from 0: tens where the unit is what the
+    /// recipe says it is (products with few bits leave less to cut than is assumed), far more where
+    /// it rounds another way.
     pub drift_z: f64,
 }
 

@@ -12,20 +12,22 @@
 //! | `y` | [T, d] | the collapsed layer input, before rounding |
 //! | `y_bf16` | [T, d] | the same as deployed |
 //!
-//! Memory is bounded by one site: its weights, its inputs and the stages of one candidate per thread.
+//! Memory is bounded by one site: its weights, its inputs and the stages of its candidates.
 
 mod candidate;
 mod rows;
 pub mod tensors;
+#[cfg(test)]
+mod tests;
 
 use rayon::prelude::*;
-use sha2::{Digest, Sha256};
+use sha2::Sha256;
 use ulpdrift_reference::certify::Certificate;
 
 pub use self::candidate::{Candidate, STAGES, Stage};
 use super::{
     Plan, Progress, Skip, SuiteError,
-    case::{Case, Exact, Truth, references},
+    case::{Case, Exact, Stages64, Truth, references},
 };
 use crate::{
     measure::error,
@@ -33,9 +35,10 @@ use crate::{
     report::{Key, Record},
     suite::record_key,
 };
-use rows::slice;
+use rows::{Rows, slice};
 
 /// What the suite found.
+#[derive(Default)]
 pub struct Outcome {
     /// A record per site, variant and stage, in that order.
     pub records: Vec<Record>,
@@ -78,7 +81,7 @@ pub struct Measured<'a> {
     /// Its outputs.
     pub candidate: Candidate,
     /// The recipe-exact values.
-    pub exact: super::case::Stages64,
+    pub exact: Stages64,
     records: Vec<Record>,
 }
 
@@ -92,14 +95,7 @@ pub fn run(
     progress: Progress<'_>,
 ) -> Result<Outcome, SuiteError> {
     let total = plan.layers.len() * plan.sites.len();
-    let mut outcome = Outcome {
-        records: Vec::new(),
-        yardstick: Vec::new(),
-        certificate: None,
-        digest: Sha256::new(),
-        stored_types: Vec::new(),
-        skipped: Vec::new(),
-    };
+    let mut outcome = Outcome::default();
     let places = plan
         .layers
         .iter()
@@ -107,18 +103,12 @@ pub fn run(
     for (done, (layer, site)) in places.enumerate() {
         match Case::load(plan, layer, site, 0..plan.tokens_at(layer, site))? {
             Some(case) => run_case(plan, &case, &mut outcome, sink)?,
-            None => outcome.skipped.push(Skip {
-                what: format!("L{layer}.{site}"),
-                why: format!("{} has no x for it", plan.inputs),
-            }),
+            None => outcome.skipped.push(Skip::site(plan, layer, site)),
         }
         progress(done + 1, total, &format!("L{layer}.{site}"));
     }
     if outcome.records.is_empty() {
-        return Err(SuiteError::NothingToRun(format!(
-            "{} has no x for any of the {total} sites asked for; check --layers and --sites",
-            plan.inputs
-        )));
+        return Err(SuiteError::no_site(plan));
     }
     Ok(outcome)
 }
@@ -142,14 +132,19 @@ fn run_case(
     let recipes: Vec<&MixRecipe> = plan.recipes.iter().collect();
     let (truth, exact) = references(plan.level, case, launch, &recipes);
     let against = Candidate::run(plan.backend, plan.against, case, launch)?;
+    let rows = Rows {
+        plan,
+        case,
+        truth: &truth,
+        launch,
+        against: &against,
+    };
     let measured = recipes
         .par_iter()
         .zip(&exact)
-        .map(|(recipe, exact)| measure(plan, case, &truth, exact, recipe, &against))
+        .map(|(recipe, exact)| measure(&rows, recipe, exact))
         .collect::<Result<Vec<_>, _>>()?;
-    outcome
-        .yardstick
-        .push(yardstick(plan, case, &truth, launch)?);
+    outcome.yardstick.push(yardstick(&rows)?);
     merge_certificate(&mut outcome.certificate, truth.certificate);
     let tensors = SiteTensors {
         case,
@@ -164,27 +159,17 @@ fn run_case(
 }
 
 fn measure<'a>(
-    plan: &Plan<'_>,
-    case: &Case,
-    truth: &Truth,
-    exact: &Exact<'_>,
+    rows: &Rows<'_>,
     recipe: &'a MixRecipe,
-    against: &Candidate,
+    exact: &Exact<'_>,
 ) -> Result<Measured<'a>, SuiteError> {
-    let launch = Launch {
-        tokens: case.x.nrows(),
-        sms: plan.sms,
+    let candidate = if recipe == rows.plan.against {
+        rows.against.clone()
+    } else {
+        Candidate::run(rows.plan.backend, recipe, rows.case, rows.launch)?
     };
-    let candidate = Candidate::run(plan.backend, recipe, case, launch)?;
-    let site = rows::Site {
-        plan,
-        case,
-        truth,
-        launch,
-        against,
-    };
-    let stages = exact.stages(case, &recipe.projection, truth);
-    let records = site.records(recipe, &candidate, exact, &stages)?;
+    let stages = exact.stages(rows.case, &recipe.projection, rows.truth);
+    let records = rows.records(recipe, &candidate, exact, &stages)?;
     Ok(Measured {
         recipe,
         candidate,
@@ -193,24 +178,26 @@ fn measure<'a>(
     })
 }
 
-fn yardstick(
-    plan: &Plan<'_>,
-    case: &Case,
-    truth: &Truth,
-    launch: Launch,
-) -> Result<Record, SuiteError> {
+fn yardstick(rows: &Rows<'_>) -> Result<Record, SuiteError> {
     let fp32 = catalogue::fp32();
-    let mix = plan.backend.mix(&fp32, &case.mix_inputs(launch))?;
+    let own;
+    let (mixes, splits) = if *rows.plan.against == fp32 {
+        (&rows.against.mixes, rows.against.splits)
+    } else {
+        let inputs = rows.case.mix_inputs(rows.launch);
+        own = rows.plan.backend.mix(&fp32, &inputs)?;
+        (&own.mixes, own.splits)
+    };
     let key = Key {
         suite: "mix".to_owned(),
         stage: Some(Stage::Mixes.name().to_owned()),
-        ..record_key(plan, case, &fp32.name, mix.splits)
+        ..record_key(rows.plan, rows.case, &fp32.name, splits)
     };
     let stage = error::Stage {
-        got: slice(mix.mixes.view()),
-        reference: slice(truth.stages.mixes.view()),
+        got: slice(mixes.view()),
+        reference: slice(rows.truth.stages.mixes.view()),
         exact: None,
-        tokens: case.x.nrows(),
+        tokens: rows.case.x.nrows(),
         format: Stage::Mixes.format(&fp32),
     };
     Ok(Record {

@@ -1,10 +1,13 @@
 //! From a candidate's outputs to records: what is measured at each stage.
 
+use std::ops::Range;
+
 use ndarray::ArrayView2;
 use ulpdrift_reference::certify::condition;
 
 use super::candidate::{Candidate, STAGES, Stage};
 use crate::{
+    format::Format,
     measure::{
         against::against,
         bound::{self, BoundOutput, ChainRule, Chains},
@@ -24,9 +27,11 @@ use crate::{
 
 /// Half an ulp of fp32, relative.
 const HALF_ULP_F32: f64 = 1.0 / (1u64 << 24) as f64;
+/// Half the spacing of fp32's subnormals, 2^-150.
+const HALF_LAST_PLACE_F32: f64 = f64::from_bits((1023 - 150) << 52);
 
 /// What the candidates of one site share.
-pub struct Site<'a> {
+pub struct Rows<'a> {
     /// The run.
     pub plan: &'a Plan<'a>,
     /// Weights and inputs.
@@ -44,7 +49,7 @@ pub fn slice<T>(values: ArrayView2<'_, T>) -> &[T] {
     values.to_slice().unwrap_or_default()
 }
 
-impl Site<'_> {
+impl Rows<'_> {
     /// A record per stage.
     pub fn records(
         &self,
@@ -96,13 +101,25 @@ impl Site<'_> {
         };
         let mut errors = compared.measure_with(scratch)?;
         self.add_condition(stage, &mut errors);
-        let against = against(got, slice(stage.got(self.against)))?;
-        Ok(Measures {
-            against_rel_l2: Some(against.against_rel_l2),
-            against_cosine_gap: Some(against.against_cosine_gap),
-            changed: Some(against.changed),
-            ..errors.into()
-        })
+        let mut measures: Measures = errors.into();
+        if let Some(other) = self.comparable(stage, norm) {
+            let against = against(got, other)?;
+            measures.against_rel_l2 = Some(against.against_rel_l2);
+            measures.against_cosine_gap = Some(against.against_cosine_gap);
+            measures.changed = Some(against.changed);
+        }
+        Ok(measures)
+    }
+
+    /// What the `--against` variant has where this one, which normalises as `norm` says, has `stage`.
+    /// At `dot` one that normalises first holds what another only has after the RMS factor.
+    fn comparable(&self, stage: Stage, norm: NormPlacement) -> Option<&[f32]> {
+        let stage = match (stage, norm, self.plan.against.projection.norm) {
+            (Stage::Dot, NormPlacement::Before, NormPlacement::After) => Stage::Mixes,
+            (Stage::Dot, NormPlacement::After, NormPlacement::Before) => return None,
+            _ => stage,
+        };
+        Some(slice(stage.got(self.against)))
     }
 
     /// The condition number of the worst element, where the stage is a sum of products of inputs.
@@ -171,8 +188,13 @@ impl Site<'_> {
             NormPlacement::Before => dot.clone(),
             NormPlacement::After => {
                 let factors = self.truth.rms.to_vec();
-                let error = rms_relative_error(projection, k, &ranges);
-                dot.clone().times(&factors, error, recipe.scaled.format())?
+                let error = rms_relative_error(projection, k, &ranges, &factors);
+                // The product is an fp32 one, whatever it is stored in afterwards.
+                let product = dot.clone().times(&factors, error, Format::F32)?;
+                match recipe.scaled {
+                    Storage::F32 => product,
+                    Storage::Bf16 => product.rounded_to(recipe.scaled.format()),
+                }
             }
         };
         Ok(Bounds { dot, mixes })
@@ -231,19 +253,35 @@ fn add_bound(
 }
 
 /// Bound on the relative error of the fp32 RMS factor: all squares are positive, so n roundings on
-/// the way to the sum cost at most γₙ; mean and ε one half ulp each; the root halves what it gets
-/// and adds its own rounding, twice where it is two operations.
-fn rms_relative_error(projection: &Projection, k: usize, ranges: &[std::ops::Range<usize>]) -> f64 {
+/// the way to the sum cost at most γₙ; mean, 1/K and ε one half ulp each, and the sum with ε another;
+/// the root halves what it gets and adds its own rounding, twice where it is two operations.
+///
+/// Squares among the subnormals lose up to half of fp32's last place each instead, the mean of them as
+/// much, and so do mean and ε: that is relative to the smallest argument of the root, 1/r².
+fn rms_relative_error(
+    projection: &Projection,
+    k: usize,
+    ranges: &[Range<usize>],
+    factors: &[f64],
+) -> f64 {
     let longest = ranges.iter().map(ExactSizeIterator::len).max().unwrap_or(k);
     let roundings = match (projection.square_sum, projection.order) {
         (SquareSum::ThreadStrided, Order::ThreadStrided { threads }) => {
             k.div_ceil(threads) + threads.ilog2() as usize
         }
         (SquareSum::Interleave4, _) => k.div_ceil(4) + 3,
-        (SquareSum::Lanes4, _) => 2 * longest.div_ceil(8) + 2 + ranges.len(),
+        (SquareSum::Lanes4, _) => longest.div_ceil(8) + 4 + ranges.len(),
         _ => longest + ranges.len(),
     };
-    let sum = (roundings + 2) as f64 * HALF_ULP_F32;
-    let argument = sum / (1.0 - sum);
-    0.5 * argument / (1.0 - argument) + 2.0 * HALF_ULP_F32
+    let least = factors
+        .iter()
+        .map(|factor| 1.0 / (factor * factor))
+        .filter(|argument| *argument > 0.0)
+        .fold(f64::INFINITY, f64::min);
+    let underflow = 3.0 * HALF_LAST_PLACE_F32 / least;
+    let sum = (roundings + 3) as f64 * HALF_ULP_F32 + underflow;
+    let argument = sum / (1.0 - sum).max(0.0);
+    let factor = 0.5 * argument / (1.0 - argument).max(0.0) + 2.0 * HALF_ULP_F32;
+    // Where underflow leaves nothing of the argument, any finite factor is possible.
+    factor.min(f64::from(f32::MAX))
 }
