@@ -60,7 +60,7 @@ pub struct Mix {
     pub dot: Array2<f32>,
     /// The mixes [T, N].
     pub mixes: Array2<f32>,
-    /// The fp32 RMS factor [T].
+    /// The fp32 RMS factor `[T]`.
     pub rms: Array1<f32>,
     /// Ranges K was cut into.
     pub splits: usize,

@@ -146,7 +146,7 @@ impl Stages64 {
 pub struct Truth {
     /// Every stage.
     pub stages: Stages64,
-    /// The RMS factor [T].
+    /// The RMS factor `[T]`.
     pub rms: Array1<f64>,
     /// The reference's own certificate at stage `dot`.
     pub certificate: Certificate,

@@ -280,7 +280,7 @@ fn store<D: Dimension>(values: &mut Array<f32, D>, storage: Storage) {
     }
 }
 
-/// The fp32 RMS factor [T] of `projection`, in its own order: what a recipe that normalises first
+/// The fp32 RMS factor `[T]` of `projection`, in its own order: what a recipe that normalises first
 /// multiplies x by.
 #[must_use]
 pub fn rms_factor(level: Level, projection: &Projection, inputs: &MixInputs<'_>) -> Array1<f32> {
