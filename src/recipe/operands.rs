@@ -59,7 +59,7 @@ impl Projection {
         }
     }
 
-    /// The operands of x [T, K] and `hc_fn` [N, K]; `rms` `[T]` is the recipe's own fp32 RMS factor,
+    /// The operands of x [T, K] and `hc_fn` [N, K]; `rms` (T values) is the recipe's own fp32 RMS factor,
     /// used where the recipe normalises first.
     #[must_use]
     pub fn operands<'a>(

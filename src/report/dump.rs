@@ -49,6 +49,11 @@ impl Dump {
     pub fn new(dir: OutputDir, origin: Origin) -> Self {
         Self { dir, origin }
     }
+
+    /// Lets the files stay; without this they go again, because a run that fails writes nothing.
+    pub fn keep(&mut self) {
+        self.dir.keep();
+    }
 }
 
 impl Sink for Dump {

@@ -56,13 +56,15 @@ pub trait Content {
     fn write(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
-/// A folder known to be writable. If it had to be made and nothing is ever written into it, it is
-/// removed again.
+/// A folder known to be writable. Unless what was written is kept in the end, files and folders that
+/// did not exist before are removed again: a run that fails leaves nothing behind.
 #[derive(Debug)]
 pub struct OutputDir {
     path: PathBuf,
     /// Folders that did not exist before, outermost first.
     made: Vec<PathBuf>,
+    /// Files that did not exist before.
+    new: Vec<PathBuf>,
 }
 
 impl OutputDir {
@@ -82,6 +84,7 @@ impl OutputDir {
         let dir = Self {
             path: path.to_owned(),
             made,
+            new: Vec::new(),
         };
         let folder = |source| WriteError::Folder {
             path: path.to_owned(),
@@ -108,12 +111,21 @@ impl OutputDir {
         content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<PathBuf, WriteError> {
         let path = self.path.join(name);
+        let is_new = !path.exists();
         write_whole(&path, content)?;
-        self.made.clear();
+        if is_new {
+            self.new.push(path.clone());
+        }
         Ok(path)
     }
 
-    /// Writes files that belong together: none takes its name before all are on the disk, so that
+    /// Lets everything written stay.
+    pub fn keep(&mut self) {
+        self.made.clear();
+        self.new.clear();
+    }
+
+    /// Writes files that belong together, and keeps them: none takes its name before all are on the disk, so that
     /// a disk that fills up does not leave one of this run beside one of the run before.
     ///
     /// # Errors
@@ -132,9 +144,9 @@ impl OutputDir {
         let mut written = Vec::with_capacity(files.len());
         for (path, complete) in staged {
             publish(complete, &path).map_err(failed(&path))?;
-            self.made.clear();
             written.push(path);
         }
+        self.keep();
         Ok(written)
     }
 
@@ -147,6 +159,10 @@ impl OutputDir {
 
 impl Drop for OutputDir {
     fn drop(&mut self) {
+        for file in &self.new {
+            // Whoever removed it meanwhile did what is to be done.
+            let _ = fs::remove_file(file);
+        }
         for folder in self.made.iter().rev() {
             // Only an empty folder goes; one that somebody else used meanwhile stays.
             let _ = fs::remove_dir(folder);
@@ -240,6 +256,29 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop(OutputDir::prepare(&dir.path().join("a/b/c"), &["r.csv"]).unwrap());
         assert!(names_in(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn what_is_not_kept_goes_again_and_what_was_there_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("old"), b"old").unwrap();
+        for keep in [false, true] {
+            let mut out = OutputDir::prepare(dir.path(), &[]).unwrap();
+            let mut below = OutputDir::prepare(&dir.path().join("below"), &[]).unwrap();
+            out.write("old", |w| w.write_all(b"new")).unwrap();
+            out.write("other", |w| w.write_all(b"x")).unwrap();
+            below.write("third", |w| w.write_all(b"x")).unwrap();
+            if keep {
+                out.keep();
+                below.keep();
+            }
+            drop((out, below));
+            let expected: &[&str] = match keep {
+                false => &["old"],
+                true => &["below", "old", "other"],
+            };
+            assert_eq!(names_in(dir.path()), expected);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `ulpdrift run`: the main job.
 //!
-//! Flags become settings ([`settings`]), outputs are opened before anything is computed
+//! Flags become settings (`settings`), outputs are opened before anything is computed
 //! (`outputs`), suites run, and the report goes to files first and to the terminal last.
 
 pub mod args;

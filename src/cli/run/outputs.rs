@@ -29,7 +29,8 @@ const JSON: &str = "report.json";
 pub struct Outputs {
     out: Option<OutputDir>,
     formats: Vec<Format>,
-    sink: Box<dyn Sink>,
+    dump: Option<Dump>,
+    no_dump: NoDump,
 }
 
 impl Outputs {
@@ -63,19 +64,27 @@ impl Outputs {
             .map(|dir| OutputDir::prepare(dir, &names))
             .transpose()
             .context("--out")?;
-        let sink: Box<dyn Sink> = match &args.dump {
+        let dump = match &args.dump {
             Some(dir) => {
                 let dir = OutputDir::prepare(dir, &[]).context("--dump")?;
-                Box::new(Dump::new(dir, origin(args, settings)))
+                Some(Dump::new(dir, origin(args, settings)))
             }
-            None => Box::new(NoDump),
+            None => None,
         };
-        Ok(Self { out, formats, sink })
+        Ok(Self {
+            out,
+            formats,
+            dump,
+            no_dump: NoDump,
+        })
     }
 
     /// Where the tensors behind the rows go.
     pub fn sink(&mut self) -> &mut dyn Sink {
-        &mut *self.sink
+        match &mut self.dump {
+            Some(dump) => dump,
+            None => &mut self.no_dump,
+        }
     }
 
     /// Writes the files, then the terminal.
@@ -92,6 +101,11 @@ impl Outputs {
             for path in dir.write_all(&files).context("--out")? {
                 print::note(args.quiet, &format!("wrote {}", path.display()));
             }
+        }
+        if let Some(dump) = &mut self.dump {
+            dump.keep();
+        }
+        if self.out.is_some() {
             return print::result(&text(args, report));
         }
         match self.formats.first() {
