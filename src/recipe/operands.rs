@@ -7,6 +7,7 @@
 //!
 //! Recipe-exact values, the prefix bound and the emulator all start from these operands.
 
+use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView1, ArrayView2, Axis, CowArray, Ix2, Zip};
 
 use super::{NormPlacement, OperandRounding, Projection};
@@ -31,7 +32,8 @@ impl OperandRounding {
     #[must_use]
     pub fn split(self, values: ArrayView2<'_, f32>, parts: usize) -> Vec<CowArray<'_, f32, Ix2>> {
         let kept = |value: &f32| self.round(*value).to_bits() == value.to_bits();
-        if parts == 1 && values.iter().all(kept) {
+        let rows = || values.axis_iter(Axis(0)).into_par_iter();
+        if parts == 1 && rows().all(|row| row.iter().all(kept)) {
             return vec![values.into()];
         }
         let mut rest = values.to_owned();

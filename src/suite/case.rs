@@ -186,7 +186,11 @@ pub fn references<'a>(
     let operands: Vec<Operands<'a>> = recipes
         .iter()
         .map(|recipe| {
-            let rms = rms_factor_fp32(level, &recipe.projection, &inputs);
+            let rms = match recipe.projection.norm {
+                NormPlacement::Before => rms_factor_fp32(level, &recipe.projection, &inputs),
+                // Not looked at.
+                NormPlacement::After => Array1::default(0),
+            };
             recipe.projection.operands(x, function, rms.view())
         })
         .collect();

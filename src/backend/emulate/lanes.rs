@@ -161,18 +161,25 @@ const ROW_LANES: usize = 4;
 #[inline(always)]
 fn square_lanes_body(x: &[Lane], sum: &mut Lane) {
     let mut lanes = [[0.0f32; LANES]; ROW_LANES];
-    for group in x.chunks(2 * ROW_LANES) {
+    let (steps, rest) = x.as_chunks::<{ 2 * ROW_LANES }>();
+    // A ragged end is filled with zeros, whose squares change no lane.
+    let mut last = [[0.0; LANES]; 2 * ROW_LANES];
+    last[..rest.len()].copy_from_slice(rest);
+    for step in steps.iter().chain((!rest.is_empty()).then_some(&last)) {
         for (c, lane) in lanes.iter_mut().enumerate() {
-            let first = group.get(c).copied().unwrap_or_default();
-            let second = group.get(c + ROW_LANES).copied().unwrap_or_default();
-            for token in 0..LANES {
-                let square = second[token] * second[token];
-                lane[token] += first[token].mul_add(first[token], square);
-            }
+            add_two_squares(lane, &step[c], &step[c + ROW_LANES]);
         }
     }
     for token in 0..LANES {
         sum[token] = (lanes[0][token] + lanes[2][token]) + (lanes[1][token] + lanes[3][token]);
+    }
+}
+
+#[inline(always)]
+fn add_two_squares(sum: &mut Lane, first: &Lane, second: &Lane) {
+    for token in 0..LANES {
+        let square = second[token] * second[token];
+        sum[token] += first[token].mul_add(first[token], square);
     }
 }
 
