@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::{
     Class, Key, Record, Verdict,
-    number::{exact, plain, sci},
+    number::{exact, plain, sci, share},
     summary::{at_stage, median, mix_rows, values, variants, worst},
 };
 
@@ -301,7 +301,7 @@ fn facts(rows: &[&Record]) -> Vec<String> {
         ));
     }
     if let Some(high) = worst(rows, "bound_ratio") {
-        facts.push(format!("bound_ratio {}", plain(high.value, 2)));
+        facts.push(format!("bound_ratio {}", share(high.value)));
     }
     facts
 }

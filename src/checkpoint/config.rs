@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::{
     error::{CheckpointError, quoted},
+    json,
     names::MOST_LAYERS,
-    shard::{self, SYNTHETIC_KEY},
+    shard::SYNTHETIC_KEY,
 };
 
 /// Larger than any real configuration.
@@ -48,19 +49,7 @@ impl Config {
             found,
             advice,
         };
-        let length = shard::regular_file_length(path)?;
-        if length > LARGEST {
-            return Err(broken(
-                format!("it has {length} bytes"),
-                "check that it is a configuration",
-            ));
-        }
-        let bytes = fs::read(path).map_err(|error| CheckpointError::unreadable(path, &error))?;
-        if let Some(foreign) = shard::foreign_format(&bytes) {
-            return Err(broken(format!("it is {}", foreign.name), foreign.advice));
-        }
-        let whole: Value = serde_json::from_slice(&bytes)
-            .map_err(|error| broken(format!("{error}"), "download it again"))?;
+        let whole: Value = json::read(path, LARGEST, "check that it is a configuration", broken)?;
         if !whole.is_object() {
             return Err(broken(
                 "it is not a JSON object".to_owned(),

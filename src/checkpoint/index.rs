@@ -4,14 +4,13 @@
 //! may be absent. A file entry must be a plain file name: an index is downloaded data and must not
 //! point out of its directory.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, path::Path};
 
 use serde::Deserialize;
 
 use super::{
     error::{CheckpointError, quoted},
-    json::UniqueMap,
-    shard,
+    json::{self, UniqueMap},
 };
 
 /// The file name of the index in a checkpoint directory.
@@ -41,19 +40,7 @@ impl Index {
             found,
             advice,
         };
-        let length = shard::regular_file_length(path)?;
-        if length > LARGEST {
-            return Err(broken(
-                format!("it has {length} bytes, more than {LARGEST}"),
-                "check that it is an index",
-            ));
-        }
-        let bytes = fs::read(path).map_err(|error| CheckpointError::unreadable(path, &error))?;
-        if let Some(foreign) = shard::foreign_format(&bytes) {
-            return Err(broken(format!("it is {}", foreign.name), foreign.advice));
-        }
-        let file: IndexFile = serde_json::from_slice(&bytes)
-            .map_err(|error| broken(format!("{error}"), "download it again"))?;
+        let file: IndexFile = json::read(path, LARGEST, "check that it is an index", broken)?;
         let weight_map = file.weight_map.0;
         for (tensor, shard) in &weight_map {
             if !is_plain_file_name(shard) {

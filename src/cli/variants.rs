@@ -68,7 +68,7 @@ fn explanation(recipe: &MixRecipe, width: usize) -> String {
     let title = format!("{}: {}", recipe.name, recipe.summary);
     let mut text = wrap(&title, width, "  ") + "\n";
     if !recipe.engine.is_empty() {
-        let engine = format!("run by: {}", recipe.engine);
+        let engine = format!("used by: {}", recipe.engine);
         let _ = writeln!(text, "{}", wrap(&engine, width, "  "));
     }
     for (index, step) in explain::steps(recipe).iter().enumerate() {

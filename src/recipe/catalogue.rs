@@ -227,30 +227,29 @@ fn compensated() -> Vec<MixRecipe> {
         x_parts,
         ..projection(unit, weight)
     };
-    let instead = "what to use instead";
     vec![
         recipe(
             "tf32x2",
             "weight as two TF32 parts, low part's chain first",
-            instead,
+            "SGLang's V4.1 path on DeepGEMM; what to use instead",
             split(Unit::MmaTf32K8, OperandRounding::Tf32Nearest, 2, 1),
         ),
         recipe(
             "tf32x3",
             "x and weight as two TF32 parts, three products",
-            instead,
+            "SGLang's V4.1 path for small batches; what to use instead",
             split(Unit::MmaTf32K8, OperandRounding::Tf32Nearest, 2, 2),
         ),
         recipe(
             "bf16x2",
             "weight as two bf16 parts, low part's chain first",
-            instead,
+            "no engine we know; what to use instead",
             split(Unit::MmaBf16K16, OperandRounding::Bf16, 2, 1),
         ),
         recipe(
             "bf16x3",
             "weight as three bf16 parts, lowest part's chain first",
-            instead,
+            "SGLang's V4.1 path; what to use instead",
             split(Unit::MmaBf16K16, OperandRounding::Bf16, 3, 1),
         ),
     ]

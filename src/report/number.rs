@@ -42,6 +42,19 @@ pub fn plain(value: f64, digits: usize) -> String {
     }
 }
 
+/// A share of a limit at two digits, or as many more as it takes to tell on which side of 1 it is.
+#[must_use]
+pub fn share(value: f64) -> String {
+    (2..=5)
+        .map(|digits| plain(value, digits))
+        .find(|text| {
+            text.parse().is_ok_and(|shown: f64| {
+                (shown > 1.0) == (value > 1.0) && (shown < 1.0) == (value < 1.0)
+            })
+        })
+        .unwrap_or_else(|| plain(value, 2))
+}
+
 /// The shortest text that reads back as the same number.
 #[must_use]
 pub fn exact(value: f64) -> String {
@@ -68,6 +81,11 @@ mod tests {
         assert_eq!(sci_within(-3.14e-9, 2, 7), "-3.1e-9");
         assert_eq!(plain(0.1149, 2), "0.11");
         assert_eq!(plain(9.99, 2), "10");
+        assert_eq!(share(0.1149), "0.11");
+        assert_eq!(share(0.998), "0.998");
+        assert_eq!(share(1.002), "1.002");
+        assert_eq!(share(1.0), "1.0");
+        assert_eq!(share(f64::NAN), "NaN");
         assert_eq!(plain(48.3, 2), "48");
         assert_eq!(plain(1.0, 2), "1.0");
         assert_eq!(plain(1.2e7, 2), "1.2e7");

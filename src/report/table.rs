@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{
     Record, Report, Verdict,
-    number::{plain, sci, sci_within},
+    number::{sci, sci_within, share},
     printable,
     summary::{at_stage, mean, median, mix_rows, values, variants, worst},
     wrap,
@@ -285,7 +285,7 @@ fn notes(report: &Report, width: usize) -> String {
 
 /// Plain where that is short, and never wider than its column.
 fn ratio(value: f64) -> String {
-    let text = plain(value, 2);
+    let text = share(value);
     if text.len() <= 6 {
         text
     } else {
