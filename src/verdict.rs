@@ -82,7 +82,7 @@ pub fn judge(records: &[Record], yardstick: &[Record], limits: &VerdictLimits) -
         }
         sentence.push_str(&format!(". Rests on {}", suites.join(", ")));
         if !not_run.is_empty() {
-            sentence.push_str(&format!("; not run: {}", not_run.join(", ")));
+            sentence.push_str(&format!("; not in this version: {}", not_run.join(", ")));
         }
         sentence.push('.');
         verdicts.push(Verdict {

@@ -109,7 +109,11 @@ pub fn describe(outcomes: &[GateOutcome]) -> String {
     let _ = match failed {
         0 if outcomes.len() == 1 => writeln!(text, "{checks}, passed"),
         0 => writeln!(text, "{checks}, all passed"),
-        failed => writeln!(text, "{checks}, {failed} failed"),
+        failed => writeln!(
+            text,
+            "{checks}, {failed} failed; a command above shows every measure of its rows with \
+             --format csv"
+        ),
     };
     text
 }

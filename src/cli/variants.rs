@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{exit, print, run::settings};
 use crate::{
-    recipe::{MixRecipe, explain, user},
+    recipe::{MixRecipe, catalogue, explain, user},
     report::wrap,
 };
 
@@ -55,12 +55,14 @@ fn list(recipes: &[MixRecipe]) -> String {
     let mut text = "mixing kernel (--suite mix)\n".to_owned();
     for recipe in recipes {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {:wide$}  {}", recipe.name, recipe.summary);
+        let default = catalogue::DEFAULT_VARIANTS.contains(&recipe.name.as_str());
+        let mark = if default { '*' } else { ' ' };
+        let _ = writeln!(text, "{mark} {:wide$}  {}", recipe.name, recipe.summary);
         if !recipe.engine.is_empty() {
             let _ = writeln!(text, "  {:wide$}    {}", "", recipe.engine);
         }
     }
-    text.push_str("\n`ulpdrift variants NAME` explains one step by step.\n");
+    text.push_str("\n* run by default. `ulpdrift variants NAME` explains one step by step.\n");
     text
 }
 

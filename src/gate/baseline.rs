@@ -50,7 +50,7 @@ impl<'a> Pair<'a> {
         vec![
             self.same(
                 Allowed::Digest,
-                "checkpoint digest",
+                "digest of the tensors read",
                 &now.checkpoint.digest,
                 &before.checkpoint.digest,
             ),

@@ -65,7 +65,10 @@ pub fn parse(text: &str) -> Result<Vec<MixRecipe>, RecipeError> {
     let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|b| *b == b'\n').count();
     let file: File = toml::from_str(text).map_err(|error| RecipeError::Parse {
         line: error.span().map(|span| line_of(span.start)),
-        message: error.message().replace('\n', ", "),
+        message: error
+            .message()
+            .replace('\n', ", ")
+            .replace("unknown variant", "unknown value"),
     })?;
     if file.mix.is_empty() {
         return Err(RecipeError::Parse {

@@ -35,11 +35,11 @@ impl Default for Layout {
 const SWEEPS: [(&str, &str); 2] = [
     (
         "sweep",
-        "Batch dependence: splits by tokens and SMs, and whether row 0 changes with them",
+        "Batch dependence: splits by tokens and SMs, and whether row 0's bits\nstay those of the first line",
     ),
     (
         "splits",
-        "Split dependence: error by number of splits, and whether row 0 changes with it",
+        "Split dependence: error by number of splits, and whether row 0's\nbits stay those of the first line",
     ),
 ];
 

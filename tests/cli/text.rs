@@ -142,3 +142,38 @@ fn quiet_says_nothing_beside_the_result() {
     let error = scene.ulpdrift("run synthetic:tiny --layers 9 --quiet");
     error.must_be_refused_saying(&["--layers 9"]);
 }
+
+/// The fenced blocks of a language in the README.
+fn readme_blocks(language: &str) -> Vec<String> {
+    let readme = include_str!("../../README.md");
+    let fence = format!("```{language}\n");
+    let blocks = readme.split(&fence).skip(1);
+    blocks
+        .filter_map(|block| block.split("\n```").next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_recipe_of_the_readme_runs_beside_the_defaults() {
+    let blocks = readme_blocks("toml");
+    let recipe = blocks.iter().find(|block| block.contains("[[mix]]"));
+    let scene = Scene::new().file("mine.toml", recipe.expect("a recipe"));
+    scene
+        .ulpdrift("run synthetic:tiny --layers 0 --sites attn --recipes mine.toml")
+        .exits_with(0)
+        .prints("my-kernel")
+        .prints("bf16-prenorm");
+}
+
+#[test]
+fn the_limit_of_the_readme_fails_on_truncation_alone() {
+    let blocks = readme_blocks("toml");
+    let limit = blocks.iter().find(|block| block.contains("[[limit]]"));
+    let scene = Scene::new().file("limits.toml", limit.expect("a limit"));
+    scene
+        .ulpdrift("run synthetic:tiny --gate limits.toml")
+        .exits_with(1)
+        .prints("(8 of 16 failed)")
+        .prints("--variants tf32-rz");
+}

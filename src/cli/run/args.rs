@@ -24,7 +24,8 @@ pub struct RunArgs {
     /// What to measure.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "mix")]
     pub suite: Vec<Suite>,
-    /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them.
+    /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them
+    /// [default: those it marks, and all of --recipes].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub variants: Vec<String>,
     /// Add the recipes of a TOML file.

@@ -57,7 +57,7 @@ impl Settings {
     pub fn new(args: &RunArgs) -> anyhow::Result<Self> {
         let known = known_recipes(args.recipes.as_deref())?;
         let recipes = if args.variants.is_empty() {
-            user::select(&known, &default_variants(args))?
+            default_recipes(args, &known)?
         } else {
             user::select(&known, &args.variants).context("--variants")?
         };
@@ -118,12 +118,16 @@ impl Settings {
     }
 }
 
-/// A sweep's first question is the engines' own batch dependence, so it starts with their recipes.
-fn default_variants(args: &RunArgs) -> Vec<&'static str> {
-    match args.sweep {
-        Some(_) => vec!["fp32", "tf32", "tf32-rz", "bf16"],
-        None => catalogue::DEFAULT_VARIANTS.to_vec(),
-    }
+/// The default variants and whatever the user brought. A sweep's first question is the engines' own
+/// batch dependence, so it starts with their recipes.
+fn default_recipes(args: &RunArgs, known: &[MixRecipe]) -> anyhow::Result<Vec<MixRecipe>> {
+    let defaults: &[&str] = match args.sweep {
+        Some(_) => &["fp32", "tf32", "tf32-rz", "bf16"],
+        None => &catalogue::DEFAULT_VARIANTS,
+    };
+    let mut recipes = user::select(known, defaults)?;
+    recipes.extend_from_slice(&known[catalogue::builtin().len()..]);
+    Ok(recipes)
 }
 
 /// The catalogue and, if a file is given, its recipes.

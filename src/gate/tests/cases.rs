@@ -332,7 +332,7 @@ fn a_baseline_of_something_else_is_no_baseline() {
             .insert("tf32".to_owned(), serde_json::json!({ "unit": "other" }));
     };
     run(vec![
-        case!("other digest", RATIO, digest, baseline same, Fail("checkpoint digest is sha256:ff, the baseline's is sha256:00")),
+        case!("other digest", RATIO, digest, baseline same, Fail("digest of the tensors read is sha256:ff, the baseline's is sha256:00")),
         case!("other digest, allowed", allow("digest"), digest, baseline same, Pass),
         case!("other recipe", RATIO, recipe, baseline same, Fail("recipe tf32 is not what it was")),
         case!("other recipe, allowed", allow("recipes"), recipe, baseline same, Pass),
