@@ -8,6 +8,7 @@ pub mod activations;
 pub mod backend;
 pub mod checkpoint;
 pub mod cli;
+pub mod files;
 pub mod format;
 pub mod gate;
 pub mod measure;

@@ -43,7 +43,7 @@ impl Recorded {
             let [tokens, hc, hidden] = entry.shape[..] else {
                 return Err(wrong_shape(path, name, &entry.shape, model));
             };
-            if (hc, hidden) != (model.hc, model.hidden) {
+            if tokens == 0 || (hc, hidden) != (model.hc, model.hidden) {
                 return Err(wrong_shape(path, name, &entry.shape, model));
             }
             let stored = StoredType::from_name(&entry.dtype)

@@ -8,7 +8,7 @@ use clap::Args;
 use super::{exit, print};
 use crate::{
     gate::{self, Thresholds},
-    report::{Breach, GateOutcome, Improvement, Report, json, number, printable},
+    report::{Breach, Class, GateOutcome, Improvement, Report, Verdict, json, number, printable},
     verdict,
 };
 
@@ -60,13 +60,23 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
     let outcomes = gate::evaluate(&thresholds, &report, baseline.as_ref())?;
     let mut text = title(&report);
     text.push_str(&describe(&outcomes));
-    if let Some(limits) = &thresholds.verdict {
-        text.push('\n');
-        for verdict in verdict::judge(&report.records, &report.records, limits) {
-            let _ = writeln!(text, "{}", printable(&verdict.sentence));
+    let verdicts = match &thresholds.verdict {
+        Some(limits) => verdict::judge(&report.records, &report.records, limits),
+        None => report.verdicts,
+    };
+    // What rounding cannot explain, or nobody can use, fails whatever the limits overlooked.
+    let unusable = |verdict: &Verdict| matches!(verdict.verdict, Class::Structural | Class::Broken);
+    for verdict in &verdicts {
+        if thresholds.verdict.is_some() || unusable(verdict) {
+            let mark = if unusable(verdict) {
+                "FAIL  "
+            } else {
+                "      "
+            };
+            let _ = writeln!(text, "{mark}{}", printable(&verdict.sentence));
         }
     }
-    let code = if gate::passed(&outcomes) {
+    let code = if gate::passed(&outcomes) && !verdicts.iter().any(unusable) {
         exit::GOOD
     } else {
         exit::CHECK_FAILED

@@ -15,6 +15,7 @@ pub mod variants;
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
 /// How far is this kernel from the truth, on your weights?
@@ -58,7 +59,7 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
-        Ok(cli) => dispatch(&cli),
+        Ok(cli) => start_threads().and_then(|()| dispatch(&cli)),
         Err(stop) if usage::is_asked_for(&stop) => {
             print::result(&stop.to_string()).map(|()| ExitCode::from(exit::GOOD))
         }
@@ -75,6 +76,13 @@ pub fn main() -> ExitCode {
         print::error(&sentence(&error));
         ExitCode::from(exit::BAD_INPUT)
     })
+}
+
+/// Starts the worker threads, so that too many of them are an error and not a panic later.
+fn start_threads() -> anyhow::Result<()> {
+    rayon::ThreadPoolBuilder::new()
+        .build_global()
+        .context("the worker threads cannot be started; set RAYON_NUM_THREADS to fewer")
 }
 
 fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {

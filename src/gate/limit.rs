@@ -191,9 +191,10 @@ fn compare(measure: &str, ratio: Ratio, now: f64, before: f64) -> Change {
         let text = exact(now);
         return Change::Worse(format!("{measure} is {text}, which no limit accepts"));
     }
-    if before.is_nan() {
+    if !is_comparable(measure, before) {
         return Change::Worse(format!(
-            "{measure} is NaN in the baseline, so nothing can be compared with it"
+            "{measure} is {} in the baseline, so nothing can be compared with it",
+            exact(before)
         ));
     }
     // Both as sizes of an error or both as a similarity: `is_no_worse(a, b)` reads the same.

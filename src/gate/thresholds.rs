@@ -22,7 +22,7 @@
 //! that never fails.
 
 use std::{
-    fmt, fs, io,
+    fmt, io,
     path::{Path, PathBuf},
 };
 
@@ -32,6 +32,7 @@ use toml::{Spanned, Table, Value};
 use wildmatch::WildMatch;
 
 use crate::{
+    files,
     report::{Better, Key, Measures, number::exact},
     verdict::VerdictLimits,
 };
@@ -227,11 +228,12 @@ impl Thresholds {
     /// # Errors
     /// If it cannot be read or anything in it is not understood.
     pub fn read(path: &Path) -> Result<Self, ThresholdsError> {
-        let text = fs::read_to_string(path).map_err(|source| ThresholdsError {
-            path: path.to_owned(),
-            line: None,
-            problem: source.into(),
-        })?;
+        let text =
+            files::read_text(path, files::LARGEST_SETTINGS).map_err(|source| ThresholdsError {
+                path: path.to_owned(),
+                line: None,
+                problem: source.into(),
+            })?;
         Self::parse(&text, path)
     }
 

@@ -134,13 +134,15 @@ fn validate(recipe: &MixRecipe) -> Result<(), RecipeError> {
 fn problem(recipe: &MixRecipe) -> Option<&'static str> {
     let projection = &recipe.projection;
     let plain = |name: &str| {
-        !name.is_empty()
+        name.starts_with(|c: char| c.is_ascii_alphanumeric())
             && name
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c))
     };
     if !plain(&recipe.name) {
-        return Some("a name takes letters, digits, '-', '_', '.' and '+'; rename it");
+        return Some(
+            "a name takes letters, digits, '-', '_', '.' and '+' and starts with a letter or digit; rename it",
+        );
     }
     if [&recipe.summary, &recipe.engine]
         .iter()

@@ -5,7 +5,6 @@
 //! [`crate::measure::value`]); unknown fields and newer layouts are refused rather than half read.
 
 use std::{
-    fs,
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -15,6 +14,7 @@ use serde_json::ser::{Formatter, Serializer};
 use thiserror::Error;
 
 use super::{Report, SCHEMA_VERSION};
+use crate::files;
 
 /// Why a file is no report.
 #[derive(Debug, Error)]
@@ -69,7 +69,7 @@ struct Layout {
 /// If the file cannot be read, is no report, has a field this version does not know, or is of
 /// another layout.
 pub fn read(path: &Path) -> Result<Report, ReadError> {
-    let bytes = fs::read(path).map_err(|source| ReadError::Io {
+    let bytes = files::read(path, files::LARGEST_REPORT).map_err(|source| ReadError::Io {
         path: path.to_owned(),
         source,
     })?;
@@ -191,7 +191,7 @@ mod tests {
 
     fn read_text(text: &str) -> Result<Report, ReadError> {
         let file = tempfile::NamedTempFile::new().unwrap();
-        fs::write(file.path(), text).unwrap();
+        std::fs::write(file.path(), text).unwrap();
         read(file.path())
     }
 

@@ -12,7 +12,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, fs, path::Path};
+use std::{fmt, path::Path};
 
 use ndarray::{Array2, Array3};
 use safetensors::Dtype;
@@ -21,6 +21,7 @@ use ulpdrift_reference::simd::Level;
 use file::File;
 
 use crate::{
+    files,
     format::{Rounding, bf16, tf32},
     tensor_core::{
         Arch, Instruction, PackedWeights, Rule,
@@ -216,7 +217,7 @@ pub fn replay_file(
     arch: Option<Arch>,
     levels: &[Level],
 ) -> Result<Replay, VectorError> {
-    replay(&fs::read(path)?, arch, levels)
+    replay(&files::read(path, files::LARGEST_VECTORS)?, arch, levels)
 }
 
 /// [`replay_file`] of a file's bytes.

@@ -192,9 +192,10 @@ fn a_killed_run_leaves_no_half_file_and_the_next_one_works() {
     let scene = Scene::new();
     let (mut killed, mut temporary) = (0, 0);
     for delay in [20, 80, 150, 250, 400, 600] {
+        let dump = format!("dump{delay}");
         let mut child = Command::new(BINARY)
             .args(["run", "synthetic:tiny", "--tokens", "256"])
-            .args(["--out", "out", "--dump", "dump"])
+            .args(["--out", "out", "--dump", &dump])
             .current_dir(scene.path(""))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -207,7 +208,7 @@ fn a_killed_run_leaves_no_half_file_and_the_next_one_works() {
         // On Unix this is SIGKILL, which no program can clean up after.
         child.kill().unwrap();
         child.wait().unwrap();
-        temporary += assert_whole_or_temporary(&scene.path("dump"));
+        temporary += assert_whole_or_temporary(&scene.path(&dump));
         temporary += assert_whole_or_temporary(&scene.path("out"));
     }
     println!("killed {killed} of 6 runs, which left {temporary} temporary files");

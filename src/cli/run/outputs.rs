@@ -1,9 +1,13 @@
 //! Where a run's results go. Files are opened for business before anything is computed, and written
 //! before the terminal is, so that a closed pipe loses nothing.
 
-use std::io::{self, Write};
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use super::{
     args::{Format, RunArgs},
@@ -66,6 +70,7 @@ impl Outputs {
             .context("--out")?;
         let dump = match &args.dump {
             Some(dir) => {
+                refuse_tensors(dir)?;
                 let dir = OutputDir::prepare(dir, &[]).context("--dump")?;
                 Some(Dump::new(dir, origin(args, settings)))
             }
@@ -132,6 +137,22 @@ impl Content for Rendered<'_> {
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         render(self.format, self.report, out)
+    }
+}
+
+/// A dump never replaces tensors: they could be the very ones that are measured.
+fn refuse_tensors(dir: &Path) -> anyhow::Result<()> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Ok(());
+    };
+    let is_tensors = |path: &PathBuf| path.extension().is_some_and(|end| end == "safetensors");
+    match entries.flatten().map(|entry| entry.path()).find(is_tensors) {
+        None => Ok(()),
+        Some(path) => bail!(
+            "--dump {}: {} is already there, and a dump replaces nothing; name another directory",
+            dir.display(),
+            path.display()
+        ),
     }
 }
 

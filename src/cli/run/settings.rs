@@ -1,6 +1,6 @@
 //! From flags to settings: everything a run needs, checked, before anything is computed.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
@@ -9,13 +9,17 @@ use super::args::RunArgs;
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
+    files,
     recipe::{MixRecipe, catalogue, user},
     suite::{DEFAULT_TOKENS, sweep::Axes},
     tensor_core::Arch,
 };
 
-/// The most tokens a batch may have: far beyond any prefill chunk, and safe for every index.
-const MAX_TOKENS: usize = 1 << 20;
+/// The most tokens a sweep may have: far beyond any prefill chunk, and safe for every index.
+const MAX_SWEEP_TOKENS: usize = 1 << 20;
+/// The most tokens a batch may have whose stages are all kept: twice the largest prefill chunk, and
+/// some 4 GB for V4-Flash.
+const MAX_TOKENS: usize = 1 << 14;
 /// The environment variable that forces a vector level.
 const SIMD_VARIABLE: &str = "ULPDRIFT_SIMD";
 
@@ -135,7 +139,7 @@ pub fn known_recipes(file: Option<&Path>) -> anyhow::Result<Vec<MixRecipe>> {
     let mut known = catalogue::builtin();
     if let Some(path) = file {
         let named = || format!("--recipes {}", path.display());
-        let text = fs::read_to_string(path)
+        let text = files::read_text(path, files::LARGEST_SETTINGS)
             .map_err(|error| anyhow!("cannot read it: {error}; check the path"))
             .with_context(named)?;
         let more = user::parse(&text).with_context(named)?;
@@ -175,7 +179,7 @@ fn tokens(asked: Option<usize>) -> anyhow::Result<Option<usize>> {
     if let Some(tokens) = asked {
         ensure!(
             (1..=MAX_TOKENS).contains(&tokens),
-            "--tokens {tokens}: expected 1 to {MAX_TOKENS}; choose a batch size in that range"
+            "--tokens {tokens}: expected 1 to {MAX_TOKENS}; choose a batch size in that range, or --sweep tokens=… for more"
         );
     }
     Ok(asked)
@@ -203,8 +207,8 @@ fn axes(text: &str, sms: &[usize], tokens: usize) -> anyhow::Result<Axes> {
         "--sweep '{text}': a value stands twice; name each once"
     );
     ensure!(
-        values.iter().all(|&value| value <= MAX_TOKENS),
-        "--sweep '{text}': above {MAX_TOKENS}"
+        values.iter().all(|&value| value <= MAX_SWEEP_TOKENS),
+        "--sweep '{text}': above {MAX_SWEEP_TOKENS}"
     );
     match axis {
         "tokens" => Ok(Axes {

@@ -80,8 +80,9 @@ impl BoundOutput {
 ///
 /// `0/0` is 0 and `x/0` is +Inf. An element whose class differs between the sides, or that has no
 /// bound although both sides are finite, makes the ratio NaN, so that `!(ratio <= 1)` holds. The
-/// same infinity, or NaN on both sides, is not looked at. An accumulator that left fp32's range
-/// where `e`, in f64, did not is such a difference in class.
+/// same infinity, or NaN on both sides, is not looked at; where nothing else is left there is nothing
+/// to vouch for, and the ratio is NaN too. An accumulator that left fp32's range where `e`, in f64,
+/// did not is such a difference in class.
 ///
 /// # Errors
 ///
@@ -93,6 +94,9 @@ pub fn bound_ratio<G: Sample>(
 ) -> Result<f64, MeasureError> {
     MeasureError::check_length("the recipe-exact value", exact.len(), got.len())?;
     MeasureError::check_length("the bound", bound.len(), got.len())?;
+    if !exact.iter().any(|e| e.is_finite()) {
+        return Ok(f64::NAN);
+    }
     Ok(got
         .iter()
         .zip(exact)

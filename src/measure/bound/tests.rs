@@ -421,6 +421,11 @@ fn ratio_conventions() {
     assert_eq!(ratio(1.0, 0.0, 0.0), f64::INFINITY);
     assert_eq!(ratio(1.5, 1.0, 0.25), 2.0);
     assert!(ratio(1.0, 1.0, f64::NAN).is_nan());
+    assert!(ratio(f64::NAN, f64::NAN, f64::NAN).is_nan());
+    assert!(ratio(f64::INFINITY, f64::INFINITY, f64::NAN).is_nan());
+    let beside_a_number =
+        bound_ratio(&[f64::NAN, 1.0], &[f64::NAN, 1.0], &[f64::NAN, 0.5]).expect("lengths agree");
+    assert_eq!(beside_a_number, 0.0);
     assert!(ratio(f64::INFINITY, f64::NEG_INFINITY, 1.0).is_nan());
     assert!(bound_ratio::<f32>(&[], &[], &[]).is_err());
     assert!(bound_ratio(&[1.0_f32], &[1.0], &[]).is_err());
