@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::{
     recipe::{Epilogue, MixRecipe, splits::Launch},
-    tensor_core::Arch,
+    tensor_core::{Arch, Family, Instruction, Rule, arch::NoSuchInstruction},
 };
 
 /// Why a backend could not run an operation.
@@ -28,6 +28,28 @@ pub enum BackendError {
         /// What it lacks.
         reason: String,
     },
+}
+
+/// The rule of the matrix instruction that `recipe` runs on `arch`; `None` on the CUDA cores.
+///
+/// # Errors
+/// The arch lacks the instruction.
+pub fn matrix_rule(arch: Arch, recipe: &MixRecipe) -> Result<Option<Rule>, BackendError> {
+    let unit = recipe.projection.unit;
+    let Some(operand) = unit.operand() else {
+        return Ok(None);
+    };
+    let instruction = Instruction {
+        family: Family::MmaSync,
+        operand,
+        k: unit.k(),
+    };
+    let unsupported = |error: NoSuchInstruction| BackendError::Unsupported {
+        recipe: recipe.name.clone(),
+        arch,
+        reason: error.to_string(),
+    };
+    arch.rule(instruction).map(Some).map_err(unsupported)
 }
 
 /// What a report says about the backend that ran.

@@ -14,11 +14,11 @@ use rayon::prelude::*;
 use ulpdrift_reference::simd::Level;
 
 use self::lanes::{LANES, Lane};
-use super::{Backend, BackendError, BackendInfo, Mix, MixInputs, Split, SplitInputs};
+use super::{Backend, BackendError, BackendInfo, Mix, MixInputs, Split, SplitInputs, matrix_rule};
 use crate::{
     format::Rounding,
     recipe::{Epilogue, MixRecipe, NormPlacement, Order, Projection, Storage, operands::Operands},
-    tensor_core::{Arch, Family, Instruction, Operand, PackedWeights, Rule, chains},
+    tensor_core::{Arch, PackedWeights, Rule, chains},
 };
 
 /// The emulator of one arch.
@@ -54,18 +54,15 @@ impl Backend for Emulate {
         let ranges = projection.order.ranges(x.ncols(), inputs.launch);
         let rms = rms::factor(self.level, projection, x.view(), &ranges, inputs.norm_eps);
         let operands = projection.operands(x.view(), function.view(), rms.view());
-        let mut dot = match (projection.order, projection.unit.operand()) {
+        let mut dot = match (projection.order, matrix_rule(self.arch, recipe)?) {
             (Order::ThreadStrided { threads }, _) => self.strided(projection, &operands, threads),
             (Order::Chains { partials, .. }, None) => {
                 sum_splits(self.fma_chains(projection, &operands, &ranges), partials)
             }
-            (Order::Chains { partials, .. }, Some(operand)) => {
-                let rule = self.rule(recipe, operand)?;
-                sum_splits(
-                    self.matrix_chains(projection, &rule, &operands, &ranges),
-                    partials,
-                )
-            }
+            (Order::Chains { partials, .. }, Some(rule)) => sum_splits(
+                self.matrix_chains(projection, &rule, &operands, &ranges),
+                partials,
+            ),
         };
         store(&mut dot, recipe.output);
         let mut mixes = dot.clone();
@@ -110,22 +107,6 @@ impl Backend for Emulate {
 }
 
 impl Emulate {
-    fn rule(&self, recipe: &MixRecipe, operand: Operand) -> Result<Rule, BackendError> {
-        let k = recipe.projection.unit.k();
-        let instruction = Instruction {
-            family: Family::MmaSync,
-            operand,
-            k,
-        };
-        self.arch
-            .rule(instruction)
-            .map_err(|error| BackendError::Unsupported {
-                recipe: recipe.name.clone(),
-                arch: self.arch,
-                reason: error.to_string(),
-            })
-    }
-
     /// Partial sums [ranges, T, N] on a matrix unit: the chains of a compensated recipe follow one
     /// another in one accumulator.
     fn matrix_chains(

@@ -7,6 +7,7 @@ use ulpdrift_reference::certify::condition;
 
 use super::candidate::{Candidate, STAGES, Stage};
 use crate::{
+    backend::matrix_rule,
     format::Format,
     measure::{
         against::against,
@@ -22,7 +23,7 @@ use crate::{
         case::{Case, Exact, Stages64, Truth},
         record_key,
     },
-    tensor_core::{Family, Instruction, Rule},
+    tensor_core::Rule,
 };
 
 /// Half an ulp of fp32, relative.
@@ -174,8 +175,11 @@ impl Rows<'_> {
                 weight: exact.operands.weights[product.weight].view(),
             })
             .collect();
+        let rule = matrix_rule(self.plan.backend.info().arch, recipe)?;
         let chains = Chains {
-            rule: self.bound_rule(projection),
+            rule: rule.map_or(bound::Rule::Fma32, |rule| {
+                bound::Rule::TensorCore(chain_rule(&rule))
+            }),
             terms: &terms,
             order: &order,
         };
@@ -198,23 +202,6 @@ impl Rows<'_> {
             }
         };
         Ok(Bounds { dot, mixes })
-    }
-
-    fn bound_rule(&self, projection: &Projection) -> bound::Rule {
-        let Some(operand) = projection.unit.operand() else {
-            return bound::Rule::Fma32;
-        };
-        let k = projection.unit.k();
-        let instruction = Instruction {
-            family: Family::MmaSync,
-            operand,
-            k,
-        };
-        // The backend ran this instruction on this arch, so the table has it.
-        match self.plan.backend.info().arch.rule(instruction) {
-            Ok(rule) => bound::Rule::TensorCore(chain_rule(&rule)),
-            Err(_) => bound::Rule::Fma32,
-        }
     }
 }
 
