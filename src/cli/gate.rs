@@ -60,10 +60,9 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
     let outcomes = gate::evaluate(&thresholds, &report, baseline.as_ref())?;
     let mut text = title(&report);
     text.push_str(&describe(&outcomes));
-    let verdicts = match &thresholds.verdict {
-        Some(limits) => verdict::judge(&report.records, &report.records, limits),
-        None => report.verdicts,
-    };
+    // From the rows, not from what the report says of itself: a row cannot be left out of that.
+    let limits = thresholds.verdict.unwrap_or_default();
+    let verdicts = verdict::judge(&report.records, &report.records, &limits);
     // What rounding cannot explain, or nobody can use, fails whatever the limits overlooked.
     let unusable = |verdict: &Verdict| matches!(verdict.verdict, Class::Structural | Class::Broken);
     for verdict in &verdicts {

@@ -1,6 +1,7 @@
 //! The built binary, as a shell sees it: exit codes, one sentence per error, and files that are
 //! whole or not there.
 
+mod attacks;
 mod checkpoints;
 mod disk;
 mod gates;
