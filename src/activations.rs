@@ -210,6 +210,12 @@ impl Activations {
         }
     }
 
+    /// Whether both sites of a layer see the same rows, so that they need to be had only once.
+    #[must_use]
+    pub fn shared_by_sites(&self) -> bool {
+        matches!(self.source, Source::Generated(_))
+    }
+
     /// The rows `tokens` of a site's x, [tokens, h·d]; `None` if the file lacks the site.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use ulpdrift::{
     format::Format,
     measure::error::{ErrorMeasures, Stage},
 };
+use ulpdrift_reference::simd::Level;
 
 /// What both sides must agree to, relative.
 const TOLERANCE: f64 = 1e-9;
@@ -77,18 +78,23 @@ impl Case {
         inputs
     }
 
-    fn measure(&self, inputs: &Inputs) -> ErrorMeasures {
-        let stage = Stage {
+    fn stage<'a>(&self, inputs: &'a Inputs) -> Stage<'a> {
+        Stage {
             got: &inputs.got,
             reference: &inputs.reference,
             exact: Some(&inputs.exact),
+            other: None,
             tokens: self.tokens,
             format: match self.format.as_str() {
                 "bf16" => Format::Bf16,
                 _ => Format::F32,
             },
-        };
-        stage.measure().expect("the case is well formed")
+        }
+    }
+
+    fn measure(&self, inputs: &Inputs) -> ErrorMeasures {
+        let measured = self.stage(inputs).measure();
+        measured.expect("the case is well formed").errors
     }
 }
 
@@ -136,27 +142,36 @@ fn every_measure_agrees_with_numpy() {
 }
 
 #[test]
-fn f64_storage_and_a_warm_scratch_change_nothing() {
-    let mut scratch = ulpdrift::measure::error::Scratch::default();
+fn f64_storage_changes_nothing() {
     for case in cases() {
         let inputs = case.inputs();
         let expected = case.measure(&inputs);
         let wide: Vec<f64> = inputs.got.iter().map(|&g| f64::from(g)).collect();
+        let narrow = case.stage(&inputs);
         let stage = Stage {
             got: &wide,
-            reference: &inputs.reference,
-            exact: Some(&inputs.exact),
-            tokens: case.tokens,
-            format: if case.format == "bf16" {
-                Format::Bf16
-            } else {
-                Format::F32
-            },
+            reference: narrow.reference,
+            exact: narrow.exact,
+            other: None,
+            tokens: narrow.tokens,
+            format: narrow.format,
         };
-        let measures = stage
-            .measure_with(&mut scratch)
-            .expect("the case is well formed");
-        assert_eq!(measures, expected, "{}", case.name);
+        let measured = stage.measure().expect("the case is well formed");
+        assert_eq!(measured.errors, expected, "{}", case.name);
+    }
+}
+
+/// Any vector width, and blocks shared out to any threads.
+#[test]
+fn every_level_gives_the_same_bits() {
+    for case in cases() {
+        let inputs = case.inputs();
+        let stage = case.stage(&inputs);
+        let expected = stage.measure_at(Level::Portable).expect("well formed");
+        for level in Level::ALL {
+            let measured = stage.measure_at(level).expect("well formed");
+            assert_eq!(measured, expected, "{}: {level:?}", case.name);
+        }
     }
 }
 
@@ -173,10 +188,10 @@ fn the_reduction_tree_is_pinned() {
     ]
     .map(f64::to_bits);
     let pinned = [
-        0x3f52_66e8_bf9e_aa9f,
-        0x3ea5_29fd_88ba_2a3a,
+        0x3f52_66e8_bf9e_aaa0,
+        0x3ea5_29fd_88ba_2a33,
         0x40c7_c914_51a6_ca98,
-        0x3ed2_de6a_f618_5740,
+        0x3ed2_de6a_f618_5743,
     ];
     assert_eq!(bits, pinned, "{bits:#018x?}");
 }

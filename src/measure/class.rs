@@ -68,17 +68,54 @@ pub(super) struct Screen {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Poison {
     pub(super) value: f64,
-    pub(super) index: usize,
+    pub(super) culprit: Element,
+}
+
+impl Poison {
+    /// NaN outranks infinity, and of equals the first counts.
+    fn is_outranked_by(self, value: f64) -> bool {
+        value.is_nan() && !self.value.is_nan()
+    }
+}
+
+/// One element of a pair of tensors.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Element {
+    /// Its index in the flattened tensor.
+    pub(super) index: u64,
+    pub(super) got: f64,
+    pub(super) reference: f64,
 }
 
 impl Screen {
-    pub(super) fn of<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Self {
+    /// The classes in a block whose first element is number `offset` of the tensor.
+    #[inline(always)]
+    pub(super) fn of<G: Sample, R: Sample>(got: &[G], reference: &[R], offset: u64) -> Self {
         match largest_if_finite(got, reference) {
             Some(largest) => Self {
                 largest,
                 ..Self::default()
             },
-            None => Self::element_by_element(got, reference),
+            None => Self::element_by_element(got, reference, offset),
+        }
+    }
+
+    /// Takes in what was found in a later block.
+    pub(super) fn join(&mut self, later: &Self) {
+        self.nan_got += later.nan_got;
+        self.nan_ref += later.nan_ref;
+        self.inf_got += later.inf_got;
+        self.inf_ref += later.inf_ref;
+        self.class_mismatch += later.class_mismatch;
+        self.largest = nan_max(self.largest, later.largest);
+        if let Some(poison) = later.poison {
+            self.add_poison(poison);
+        }
+    }
+
+    fn add_poison(&mut self, new: Poison) {
+        if self.poison.is_none_or(|old| old.is_outranked_by(new.value)) {
+            self.poison = Some(new);
         }
     }
 
@@ -87,15 +124,22 @@ impl Screen {
         self.nan_got + self.nan_ref + self.inf_got + self.inf_ref == 0
     }
 
-    fn element_by_element<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Self {
+    #[cold]
+    #[inline(never)]
+    fn element_by_element<G: Sample, R: Sample>(got: &[G], reference: &[R], offset: u64) -> Self {
         let mut screen = Self::default();
-        for (index, (g, r)) in got.iter().zip(reference).enumerate() {
-            screen.add(index, g.widen(), r.widen());
+        for (index, (g, r)) in (offset..).zip(got.iter().zip(reference)) {
+            screen.add(Element {
+                index,
+                got: g.widen(),
+                reference: r.widen(),
+            });
         }
         screen
     }
 
-    fn add(&mut self, index: usize, g: f64, r: f64) {
+    fn add(&mut self, element: Element) {
+        let (g, r) = (element.got, element.reference);
         self.nan_got += u64::from(g.is_nan());
         self.nan_ref += u64::from(r.is_nan());
         self.inf_got += u64::from(g.is_infinite());
@@ -110,12 +154,15 @@ impl Screen {
             Pairing::NotANumber { mismatch } => (f64::NAN, mismatch),
         };
         self.class_mismatch += u64::from(mismatch);
-        let outranked = self
-            .poison
-            .is_none_or(|poison| value.is_nan() && !poison.value.is_nan());
-        if outranked {
-            self.poison = Some(Poison { value, index });
-        }
+        self.add_poison(Poison {
+            value,
+            culprit: element,
+        });
+    }
+
+    /// Whether no finite element differs from zero: there is nothing that a scale could matter to.
+    pub(super) fn is_zero(&self) -> bool {
+        self.largest == 0.0
     }
 
     /// A power of two that keeps sums of squares inside f64's range.
@@ -133,6 +180,7 @@ impl Screen {
 }
 
 /// The largest magnitude, or `None` if anything is not finite: the common case, without branches.
+#[inline(always)]
 fn largest_if_finite<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Option<f64> {
     let mut largest = [0.0_f64; LANES];
     let mut finite = [true; LANES];
@@ -173,12 +221,12 @@ mod tests {
     #[test]
     fn scale_is_one_for_anything_born_in_f32() {
         for x in [0.0, 1.0, f32::MAX, f32::from_bits(1)] {
-            assert_eq!(Screen::of(&[x], &[f64::from(x)]).scale(), 1.0, "{x}");
+            assert_eq!(Screen::of(&[x], &[f64::from(x)], 0).scale(), 1.0, "{x}");
         }
         let product = f64::from(f32::from_bits(1)) * f64::from(f32::from_bits(1));
-        assert_eq!(Screen::of(&[product], &[0.0]).scale(), 1.0);
+        assert_eq!(Screen::of(&[product], &[0.0], 0).scale(), 1.0);
         assert_eq!(
-            Screen::of(&[2.0_f64.powi(600)], &[0.0]).scale(),
+            Screen::of(&[2.0_f64.powi(600)], &[0.0], 0).scale(),
             2.0_f64.powi(-600)
         );
     }
@@ -186,11 +234,16 @@ mod tests {
     #[test]
     fn nan_outranks_infinity_wherever_it_is() {
         for got in [[f64::NAN, f64::INFINITY], [f64::INFINITY, f64::NAN]] {
-            let screen = Screen::of(&got, &[1.0, 1.0]);
-            let poison = screen.poison.expect("a mismatch poisons");
-            assert!(poison.value.is_nan());
-            assert!(got[poison.index].is_nan());
-            assert_eq!(screen.class_mismatch, 2);
+            let whole = Screen::of(&got, &[1.0, 1.0], 0);
+            let mut joined = Screen::of(&got[..1], &[1.0], 0);
+            joined.join(&Screen::of(&got[1..], &[1.0], 1));
+            for screen in [whole, joined] {
+                let poison = screen.poison.expect("a mismatch poisons");
+                assert!(poison.value.is_nan());
+                assert!(poison.culprit.got.is_nan());
+                assert!(got[poison.culprit.index as usize].is_nan());
+                assert_eq!(screen.class_mismatch, 2);
+            }
         }
     }
 }

@@ -30,15 +30,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::Format;
 
+use ulpdrift_reference::simd::Level;
+
 use super::{
-    class::{Poison, Screen},
-    fold::nan_max,
-    norm::{self, Pairs, relative_norm},
-    reduced::{Kept, Reduced},
-    rows::{Parameters, Peak, add_row},
+    class::{Element, Poison},
+    norm::relative_norm,
+    passes::{Search, Survey},
+    reduced::Reduced,
+    rows::{KeptErrors, Peak},
     sample::Sample,
-    select::{Selection, percentiles},
-    ulp::UlpRule,
+    select::{Brackets, Percentiles, quantile},
+    stages::{Measured, Whole, measure},
     value::Value,
 };
 
@@ -118,20 +120,12 @@ pub struct Stage<'a, G: Sample = f32> {
     pub reference: &'a [f64],
     /// The recipe-exact value, where the stage has one.
     pub exact: Option<&'a [f64]>,
+    /// What another variant gave, where this one is to be compared with it.
+    pub other: Option<&'a [G]>,
     /// The length of the token axis.
     pub tokens: usize,
     /// The format the stage is stored in, whose ulps are counted.
     pub format: Format,
-}
-
-/// Buffers that successive measurements share, so that none allocates.
-#[derive(Debug, Default)]
-pub struct Scratch {
-    /// Bit patterns of `|d|` and of `|d|/|r|`, by element.
-    pub(super) abs: Vec<u64>,
-    pub(super) rel: Vec<u64>,
-    /// Bit patterns of `rel_l2`, by token.
-    token: Vec<u64>,
 }
 
 /// One element singled out.
@@ -250,29 +244,20 @@ impl<G: Sample> Stage<'_, G> {
     /// # Errors
     ///
     /// When there is no element, the sides differ in length, or the tokens do not divide it.
-    pub fn measure(&self) -> Result<ErrorMeasures, MeasureError> {
-        self.measure_with(&mut Scratch::default())
+    pub fn measure(&self) -> Result<Measured, MeasureError> {
+        self.measure_at(Level::detect())
     }
 
-    /// Measures the stage with buffers left over from an earlier measurement.
+    /// Measures the stage with the vector instructions of `level`; the bits are the same.
     ///
     /// # Errors
     ///
     /// As [`Stage::measure`].
-    pub fn measure_with(&self, scratch: &mut Scratch) -> Result<ErrorMeasures, MeasureError> {
+    pub fn measure_at(&self, level: Level) -> Result<Measured, MeasureError> {
         self.check()?;
-        let screen = Screen::of(self.got, self.reference);
-        let reduced = self.reduce(&screen, scratch);
-        let mut measures = self.assemble(&screen, &reduced, scratch);
-        if let Some(poison) = screen.poison {
-            let culprit = self.element(poison.index);
-            measures.spoil(poison, culprit);
-        }
-        if let Some(exact) = self.exact {
-            measures.operand_rel_l2 = Some(norm::rel_l2(exact, self.reference).into());
-            measures.arith_rel_l2 = Some(norm::rel_l2(self.got, exact).into());
-        }
-        Ok(measures)
+        measure(level, &Whole(self))
+            .pop()
+            .ok_or(MeasureError::Empty)
     }
 
     fn check(&self) -> Result<(), MeasureError> {
@@ -280,6 +265,9 @@ impl<G: Sample> Stage<'_, G> {
         MeasureError::check_length("the reference", self.reference.len(), len)?;
         if let Some(exact) = self.exact {
             MeasureError::check_length("the recipe-exact value", exact.len(), len)?;
+        }
+        if let Some(other) = self.other {
+            MeasureError::check_length("the other variant's output", other.len(), len)?;
         }
         if self.tokens == 0 || !len.is_multiple_of(self.tokens) {
             return Err(MeasureError::Tokens {
@@ -289,76 +277,61 @@ impl<G: Sample> Stage<'_, G> {
         }
         Ok(())
     }
+}
 
-    /// The shared pass over all rows.
-    fn reduce(&self, screen: &Screen, scratch: &mut Scratch) -> Reduced {
-        let len = self.got.len();
-        let parameters = Parameters {
-            scale: screen.scale(),
-            ulp: UlpRule::new(self.format),
-        };
-        scratch.abs.resize(len, 0);
-        scratch.rel.resize(len, 0);
-        scratch.token.clear();
-        let mut reduced = Reduced::new(parameters.scale);
-        let mut kept = Kept::new();
-        let width = len / self.tokens;
-        for (row, (got, reference)) in self
-            .got
-            .chunks_exact(width)
-            .zip(self.reference.chunks_exact(width))
-            .enumerate()
-        {
-            let norms = if screen.all_finite() {
-                let (at, totals) = (row * width, &mut reduced.totals);
-                add_row(got, reference, at, parameters, scratch, totals)
-            } else {
-                let at = kept.keep_row(got, reference, row * width);
-                let (got, reference) = (&kept.got[at..], &kept.reference[at..]);
-                add_row(got, reference, at, parameters, scratch, &mut reduced.totals)
-            };
-            let token = relative_norm(norms.dd, norms.rr);
-            reduced.token_max = nan_max(reduced.token_max, token);
-            scratch.token.push(token.to_bits());
-        }
-        reduced.compared = if screen.all_finite() {
-            len
-        } else {
-            kept.got.len()
-        };
-        reduced.peaks_to_tensor(&kept.index);
-        reduced
+impl Peak {
+    /// The element, if there was anything to compare.
+    fn worst(&self) -> Option<Worst> {
+        (self.value >= 0.0).then(|| self.element.into())
     }
+}
 
-    fn element(&self, index: usize) -> Worst {
-        Worst {
-            index: index as u64,
-            got: self.got[index].widen().into(),
-            reference: self.reference[index].into(),
+impl From<Element> for Worst {
+    fn from(element: Element) -> Self {
+        Self {
+            index: element.index,
+            got: element.got.into(),
+            reference: element.reference.into(),
             condition: None,
         }
     }
+}
 
-    /// The element at a peak, if there was anything to compare.
-    fn peak(&self, peak: Peak) -> Option<Worst> {
-        (peak.value >= 0.0).then(|| self.element(peak.at as usize))
+impl ErrorMeasures {
+    /// From what both passes found: sums, the sum of the gap, and the errors kept for the percentiles.
+    pub(super) fn new(survey: Survey, search: &Search, apart: f64, kept: &mut KeptErrors) -> Self {
+        let mut measures = Self::of_compared(&survey, search, apart, kept);
+        if let Some(poison) = survey.screen.poison {
+            measures.spoil(poison);
+        }
+        measures.operand_rel_l2 = survey.operand.map(|distance| distance.rel_l2().into());
+        measures.arith_rel_l2 = survey.arith.map(|distance| distance.rel_l2().into());
+        measures
     }
 
     /// Turns sums into measures; classes that do not match are dealt with afterwards.
-    fn assemble(&self, screen: &Screen, reduced: &Reduced, scratch: &mut Scratch) -> ErrorMeasures {
-        let totals = &reduced.totals;
-        let population = reduced.compared - totals.zero as usize;
-        let rel = percentiles(&mut scratch.rel[..reduced.compared], population);
-        let scaled = percentiles(&mut scratch.abs[..reduced.compared], reduced.compared)
+    fn of_compared(survey: &Survey, search: &Search, apart: f64, kept: &mut KeptErrors) -> Self {
+        let (screen, totals) = (&survey.screen, &survey.totals);
+        let reduced = Reduced {
+            totals,
+            scale: screen.scale(),
+        };
+        let select = |brackets: &Option<Brackets>, kept: &mut Vec<u64>| {
+            let brackets = brackets.as_ref()?;
+            Some(brackets.percentiles(kept))
+        };
+        let rel: Option<Percentiles> = select(&search.brackets.rel, &mut kept.rel);
+        let scaled = select(&search.brackets.abs, &mut kept.abs)
             .map(|absolute| absolute.map(|error| reduced.scaled(error)));
-        let pairs = Pairs::screened(self.got, self.reference, screen);
-        let worst = self.peak(totals.abs);
-        let worst_rel = self.peak(totals.rel);
+        let worst = totals.abs.worst();
+        let worst_rel = totals.rel.worst();
         let max_abs = worst.map_or(0.0, |_| totals.abs.value);
-        ErrorMeasures {
+        let one_sided = reduced.one_sided();
+        let mut tokens = survey.tokens.clone();
+        Self {
             rel_l2: relative_norm(totals.dd, totals.rr).into(),
             cosine: reduced.cosine().into(),
-            cosine_gap: pairs.gap(totals.gg, totals.rr).into(),
+            cosine_gap: search.gap.finish(apart).into(),
             max_abs: max_abs.into(),
             max_abs_index: worst.map(|element| element.index),
             max_rel: worst_rel.map(|_| totals.rel.value.into()),
@@ -366,10 +339,10 @@ impl<G: Sample> Stage<'_, G> {
             zero_ref: totals.zero_missed,
             max_scaled: reduced.scaled(max_abs).into(),
             ulp_max: totals.ulp_max.into(),
-            ulp_mean: (totals.ulp_sum / reduced.compared.max(1) as f64).into(),
-            slope: (totals.rr > 0.0).then(|| (totals.dr / totals.rr).into()),
-            one_sided: reduced.one_sided().map(|share| share.share.into()),
-            one_sided_z: reduced.one_sided().map(|share| share.z.into()),
+            ulp_mean: reduced.ulp_mean().into(),
+            slope: reduced.slope().map(Value),
+            one_sided: one_sided.as_ref().map(|one_sided| one_sided.share.into()),
+            one_sided_z: one_sided.as_ref().map(|one_sided| one_sided.z.into()),
             calc_diff: reduced.calc_diff().into(),
             sqnr_db: reduced.sqnr_db().into(),
             rel_p50: rel.map(|errors| errors.p50.into()),
@@ -380,9 +353,9 @@ impl<G: Sample> Stage<'_, G> {
             scaled_p90: scaled.map(|errors| errors.p90.into()),
             scaled_p99: scaled.map(|errors| errors.p99.into()),
             scaled_p999: scaled.map(|errors| errors.p999.into()),
-            token_rel_l2_p50: token_quantile(&mut scratch.token, 0.5).into(),
-            token_rel_l2_p99: token_quantile(&mut scratch.token, 0.99).into(),
-            token_rel_l2_max: reduced.token_max.into(),
+            token_rel_l2_p50: quantile(&mut tokens, 0.5).into(),
+            token_rel_l2_p99: quantile(&mut tokens, 0.99).into(),
+            token_rel_l2_max: survey.token_max.into(),
             operand_rel_l2: None,
             arith_rel_l2: None,
             nan_got: screen.nan_got,
@@ -394,12 +367,11 @@ impl<G: Sample> Stage<'_, G> {
             worst_rel,
         }
     }
-}
 
-impl ErrorMeasures {
     /// Replaces every measure by what a non-finite element leaves of it, see the module
     /// documentation; counts stay.
-    fn spoil(&mut self, poison: Poison, culprit: Worst) {
+    fn spoil(&mut self, poison: Poison) {
+        let culprit = Worst::from(poison.culprit);
         let distance = Value(poison.value);
         let similarity = Value(f64::NAN);
         self.rel_l2 = distance;
@@ -435,11 +407,6 @@ impl ErrorMeasures {
         self.worst = Some(culprit);
         self.worst_rel = Some(culprit);
     }
-}
-
-fn token_quantile(tokens: &mut [u64], q: f64) -> f64 {
-    let population = tokens.len();
-    Selection::new(tokens, population).map_or(f64::NAN, |mut selection| selection.quantile(q))
 }
 
 #[cfg(test)]

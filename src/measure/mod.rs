@@ -1,6 +1,7 @@
 //! Error and bound measures of got against truth: pure numerics, no files and no terminal.
 //!
 //! * [`error`]: every error measure of one stage's output against the fp64 reference.
+//! * [`stages`]: the same for stages whose rows are made while they are measured.
 //! * [`against`]: the distance of one variant to another, where truth plays no part.
 //! * [`deviation`]: how far a Sinkhorn matrix is from doubly stochastic.
 //! * [`bound`]: the a priori bound of a unit's own arithmetic, and the drift expected of it.
@@ -10,7 +11,8 @@
 //! knows of checkpoints, recipes, records or limits.
 //!
 //! Every sum runs over [`LANES`] interleaved partial sums joined by one fixed tree, so a measure
-//! has the same bits on every machine, at every vector width and any thread count.
+//! has the same bits on every machine, at every vector width and any thread count. Large stages are
+//! summed a block of tokens at a time, blocks in order.
 
 pub mod against;
 pub mod bound;
@@ -18,11 +20,14 @@ mod class;
 pub mod deviation;
 pub mod error;
 mod fold;
-pub mod norm;
+mod norm;
+pub mod passes;
 mod reduced;
 mod rows;
 pub mod sample;
 mod select;
+mod simd;
+pub mod stages;
 pub mod ulp;
 pub mod value;
 

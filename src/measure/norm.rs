@@ -1,5 +1,8 @@
-//! Normwise distances of two tensors, under the non-finite contract of this room: any mismatch in
-//! class makes the result +Inf or NaN, the same infinity on both sides is left out.
+//! Normwise distance of two tensors, a block at a time, under the non-finite contract of this room:
+//! any mismatch in class makes it +Inf or NaN, the same infinity on both sides is left out.
+//!
+//! Sums of squares are taken of scaled numbers, see [`Screen::scale`]; each block has its own scale,
+//! and joining two blocks brings both to that of the larger numbers.
 
 use super::{
     class::{Screen, is_compared},
@@ -7,38 +10,7 @@ use super::{
     sample::Sample,
 };
 
-/// `‖g − r‖₂ / ‖r‖₂`; 0 if both are zero vectors, +Inf if only `r` is.
-///
-/// The slices must be of one length; elements beyond the shorter are not looked at.
-#[must_use]
-pub fn rel_l2<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> f64 {
-    let pairs = Pairs::new(got, reference);
-    match pairs.poison {
-        Some(poison) => poison,
-        None => {
-            let [dd, rr] = pairs.sums(|g, r| [(g - r) * (g - r), r * r]);
-            relative_norm(dd, rr)
-        }
-    }
-}
-
-/// `½‖g/‖g‖ − r/‖r‖‖²`, computed directly: 1 − cosine without its cancellation. Both zero: 0. One
-/// zero: 1.
-///
-/// The slices must be of one length; elements beyond the shorter are not looked at.
-#[must_use]
-pub fn cosine_gap<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> f64 {
-    let pairs = Pairs::new(got, reference);
-    match pairs.poison {
-        Some(poison) => poison,
-        None => {
-            let [gg, rr] = pairs.sums(|g, r| [g * g, r * r]);
-            pairs.gap(gg, rr)
-        }
-    }
-}
-
-/// `√dd / √rr` with the conventions for zero vectors.
+/// `√dd / √rr` with the conventions for zero vectors: 0 if both are, +Inf if only `r` is.
 pub(super) fn relative_norm(dd: f64, rr: f64) -> f64 {
     if rr > 0.0 {
         dd.sqrt() / rr.sqrt()
@@ -49,72 +21,204 @@ pub(super) fn relative_norm(dd: f64, rr: f64) -> f64 {
     }
 }
 
-/// Two tensors of one length and what their classes allow.
-pub(super) struct Pairs<'a, G, R> {
-    got: &'a [G],
-    reference: &'a [R],
-    scale: f64,
-    all_finite: bool,
-    pub(super) poison: Option<f64>,
+/// What a pair of tensors adds up to: `d = g − r` over the elements that are finite on both sides.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Distance {
+    pub(super) screen: Screen,
+    dd: f64,
+    gg: f64,
+    rr: f64,
 }
 
-impl<'a, G: Sample, R: Sample> Pairs<'a, G, R> {
-    pub(super) fn new(got: &'a [G], reference: &'a [R]) -> Self {
-        let len = got.len().min(reference.len());
-        let (got, reference) = (&got[..len], &reference[..len]);
-        Self::screened(got, reference, &Screen::of(got, reference))
-    }
-
-    /// The same where the classes are known already.
-    pub(super) fn screened(got: &'a [G], reference: &'a [R], screen: &Screen) -> Self {
-        Self {
-            got,
-            reference,
-            scale: screen.scale(),
-            all_finite: screen.all_finite(),
-            poison: screen.poison.map(|poison| poison.value),
-        }
-    }
-
-    /// Sums terms over the compared elements, both numbers scaled.
+impl Distance {
+    /// The sums over one block.
     #[inline(always)]
-    pub(super) fn sums<const N: usize>(&self, terms: impl Fn(f64, f64) -> [f64; N]) -> [f64; N] {
-        let (got, reference) = (self.got, &self.reference[..self.got.len()]);
-        let scaled = |index: usize| {
-            (
-                got[index].widen() * self.scale,
-                reference[index].widen() * self.scale,
-            )
-        };
-        if self.all_finite {
-            return lane_sums(got.len(), |index| {
-                let (g, r) = scaled(index);
-                terms(g, r)
-            });
-        }
-        lane_sums(got.len(), |index| {
-            let (g, r) = scaled(index);
-            if is_compared(g, r) {
-                terms(g, r)
-            } else {
-                [0.0; N]
-            }
-        })
+    pub(super) fn of<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Self {
+        let screen = Screen::of(got, reference, 0);
+        let [dd, gg, rr] = sums(got, reference, &screen, screen.scale(), |g, r| {
+            [(g - r) * (g - r), g * g, r * r]
+        });
+        Self { screen, dd, gg, rr }
     }
 
-    /// The cosine gap, given both squared norms of the compared elements.
-    pub(super) fn gap(&self, gg: f64, rr: f64) -> f64 {
+    /// Takes in a later block.
+    pub(super) fn join(&mut self, later: &Self) {
+        let rescale = Rescale::of(&self.screen, &later.screen);
+        for (sum, term) in [
+            (&mut self.dd, later.dd),
+            (&mut self.gg, later.gg),
+            (&mut self.rr, later.rr),
+        ] {
+            *sum = rescale.join(*sum, term);
+        }
+        self.screen.join(&later.screen);
+    }
+
+    /// `‖g − r‖ / ‖r‖`, or what a class that does not match leaves of it.
+    pub(super) fn rel_l2(&self) -> f64 {
+        match self.screen.poison {
+            Some(poison) => poison.value,
+            None => relative_norm(self.dd, self.rr),
+        }
+    }
+
+    /// How to sum the cosine gap in a second pass.
+    pub(super) fn gap(&self) -> Gap {
+        Gap::new(&self.screen, self.gg, self.rr)
+    }
+}
+
+/// Brings the sums of two blocks to one scale. Powers of two, so that nothing is rounded; what falls
+/// below f64's range on the way is nothing beside the other block.
+#[derive(Clone, Copy)]
+pub(super) struct Rescale {
+    before: f64,
+    after: f64,
+}
+
+impl Rescale {
+    /// From the scales of what was summed so far and of the block that follows.
+    pub(super) fn of(so_far: &Screen, later: &Screen) -> Self {
+        let (before, after) = (so_far.scale(), later.scale());
+        let common = match (so_far.is_zero(), later.is_zero()) {
+            (true, _) => after,
+            (_, true) => before,
+            _ if after < before => after,
+            _ => before,
+        };
+        Self {
+            before: common / before,
+            after: common / after,
+        }
+    }
+
+    /// The sum of two sums of squares or products.
+    pub(super) fn join(self, so_far: f64, later: f64) -> f64 {
+        so_far * self.before * self.before + later * self.after * self.after
+    }
+}
+
+/// The cosine gap `½‖g/‖g‖ − r/‖r‖‖²`, which needs both norms before its sum can be taken: 1 − cosine
+/// without its cancellation. Both zero: 0. One zero: 1.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Gap {
+    /// Known without a sum.
+    Known(f64),
+    /// Each number times `scale`, then times the reciprocal norm of its side.
+    Sum { scale: f64, per_g: f64, per_r: f64 },
+}
+
+impl Gap {
+    /// From the squared norms of the compared elements, taken at the screen's scale.
+    pub(super) fn new(screen: &Screen, gg: f64, rr: f64) -> Self {
+        if let Some(poison) = screen.poison {
+            return Self::Known(poison.value);
+        }
         match (gg > 0.0, rr > 0.0) {
-            (true, true) => {
-                let (per_g, per_r) = (1.0 / gg.sqrt(), 1.0 / rr.sqrt());
-                let [apart] = self.sums(|g, r| {
-                    let difference = g * per_g - r * per_r;
-                    [difference * difference]
-                });
-                0.5 * apart
-            }
-            (false, false) => 0.0,
-            _ => 1.0,
+            (true, true) => Self::Sum {
+                scale: screen.scale(),
+                per_g: 1.0 / gg.sqrt(),
+                per_r: 1.0 / rr.sqrt(),
+            },
+            (false, false) => Self::Known(0.0),
+            _ => Self::Known(1.0),
+        }
+    }
+
+    /// What a block contributes to the sum.
+    #[inline(always)]
+    pub(super) fn part<G: Sample, R: Sample>(&self, got: &[G], reference: &[R]) -> f64 {
+        let Self::Sum {
+            scale,
+            per_g,
+            per_r,
+        } = *self
+        else {
+            return 0.0;
+        };
+        let screen = Screen::of(got, reference, 0);
+        let [apart] = sums(got, reference, &screen, scale, |g, r| {
+            let difference = g * per_g - r * per_r;
+            [difference * difference]
+        });
+        apart
+    }
+
+    /// The gap, given the sum of all parts.
+    pub(super) fn finish(&self, apart: f64) -> f64 {
+        match *self {
+            Self::Known(gap) => gap,
+            Self::Sum { .. } => 0.5 * apart,
+        }
+    }
+}
+
+/// Sums terms over the compared elements of a block, both numbers scaled.
+#[inline(always)]
+fn sums<G: Sample, R: Sample, const N: usize>(
+    got: &[G],
+    reference: &[R],
+    screen: &Screen,
+    scale: f64,
+    terms: impl Fn(f64, f64) -> [f64; N],
+) -> [f64; N] {
+    let reference = &reference[..got.len()];
+    let scaled = |index: usize| (got[index].widen() * scale, reference[index].widen() * scale);
+    if screen.all_finite() {
+        return lane_sums(got.len(), |index| {
+            let (g, r) = scaled(index);
+            terms(g, r)
+        });
+    }
+    lane_sums(got.len(), |index| {
+        let (g, r) = scaled(index);
+        if is_compared(g, r) {
+            terms(g, r)
+        } else {
+            [0.0; N]
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(got: &[f64], reference: &[f64], at: usize) -> Distance {
+        let mut distance = Distance::of(&got[..at], &reference[..at]);
+        distance.join(&Distance::of(&got[at..], &reference[at..]));
+        distance
+    }
+
+    #[test]
+    fn blocks_of_any_magnitude_join() {
+        let (tiny, huge) = (2.0_f64.powi(-900), 2.0_f64.powi(900));
+        for (left, right) in [
+            (tiny, tiny),
+            (tiny, 0.0),
+            (0.0, tiny),
+            (1.0, 0.0),
+            (huge, huge),
+        ] {
+            let reference = [left, 2.0 * left, 2.0 * right, right];
+            let got = reference.map(|r| 1.25 * r);
+            assert_eq!(split(&got, &reference, 2).rel_l2(), 0.25, "{left} {right}");
+        }
+        // What is nothing beside the rest counts as nothing.
+        let reference = [tiny, huge];
+        assert_eq!(split(&[2.0 * tiny, huge], &reference, 1).rel_l2(), 0.0);
+        assert_eq!(split(&[tiny, 2.0 * huge], &reference, 1).rel_l2(), 1.0);
+    }
+
+    #[test]
+    fn a_class_that_does_not_match_is_found_in_any_block() {
+        let reference = [1.0; 4];
+        for place in 0..4 {
+            let mut got = reference;
+            got[place] = f64::INFINITY;
+            assert_eq!(split(&got, &reference, 2).rel_l2(), f64::INFINITY);
+            got[place] = f64::NAN;
+            assert!(split(&got, &reference, 2).rel_l2().is_nan());
         }
     }
 }

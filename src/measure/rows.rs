@@ -1,9 +1,17 @@
-//! The one pass over got and reference that every sum, count, maximum and percentile shares.
+//! The pass over got and reference that sums, counts, maxima and the histograms of errors share.
 //!
-//! Rows are reduced one by one (a token's `rel_l2` falls out on the way) over interleaved lanes, and
-//! rows are added up in order.
+//! Rows are reduced one by one (a token's `rel_l2` falls out on the way) over interleaved lanes, rows
+//! are added up in order within a block, and blocks in order after that.
 
-use super::{LANES, error::Scratch, fold::sum_lanes, sample::Sample, ulp::UlpRule};
+use super::{
+    LANES,
+    class::{Element, Screen, is_compared},
+    fold::sum_lanes,
+    norm::Rescale,
+    sample::Sample,
+    select::{Brackets, Histogram},
+    ulp::UlpRule,
+};
 
 /// What the pass needs besides the numbers.
 #[derive(Clone, Copy)]
@@ -13,21 +21,28 @@ pub(super) struct Parameters {
     pub(super) ulp: UlpRule,
 }
 
-/// A largest value and where it is; `at` means nothing while `value` is negative.
+/// A largest value and the element it is at, which means nothing while the value is negative.
 #[derive(Clone, Copy)]
 pub(super) struct Peak {
     pub(super) value: f64,
-    pub(super) at: u64,
+    pub(super) element: Element,
 }
 
 impl Peak {
-    const NONE: Self = Self { value: -1.0, at: 0 };
+    const NONE: Self = Self {
+        value: -1.0,
+        element: Element {
+            index: 0,
+            got: 0.0,
+            reference: 0.0,
+        },
+    };
 
     /// Keeps the larger; of equals the one that comes first in the tensor.
-    fn join(&mut self, other: Self) {
-        let first_of_equals = other.value == self.value && other.at < self.at;
+    fn join(&mut self, other: &Self) {
+        let first_of_equals = other.value == self.value && other.element.index < self.element.index;
         if other.value > self.value || first_of_equals {
-            *self = other;
+            *self = *other;
         }
     }
 }
@@ -47,6 +62,8 @@ pub(super) struct Totals {
     /// Elements with `r = 0`, and those of them with `g != 0`.
     pub(super) zero: u64,
     pub(super) zero_missed: u64,
+    /// Elements that entered the sums.
+    pub(super) compared: u64,
     pub(super) abs: Peak,
     pub(super) rel: Peak,
 }
@@ -65,9 +82,35 @@ impl Totals {
             unequal: 0,
             zero: 0,
             zero_missed: 0,
+            compared: 0,
             abs: Peak::NONE,
             rel: Peak::NONE,
         }
+    }
+
+    /// Adds the totals of what follows; `rescale` brings both to one scale.
+    pub(super) fn join(&mut self, later: &Self, rescale: Rescale) {
+        for (sum, term) in [
+            (&mut self.dd, later.dd),
+            (&mut self.rr, later.rr),
+            (&mut self.gg, later.gg),
+            (&mut self.dr, later.dr),
+            (&mut self.gr, later.gr),
+        ] {
+            *sum = rescale.join(*sum, term);
+        }
+        self.ulp_sum += later.ulp_sum;
+        // No NaN reaches this pass, so a plain comparison drops nothing.
+        if later.ulp_max > self.ulp_max {
+            self.ulp_max = later.ulp_max;
+        }
+        self.shrunk += later.shrunk;
+        self.unequal += later.unequal;
+        self.zero += later.zero;
+        self.zero_missed += later.zero_missed;
+        self.compared += later.compared;
+        self.abs.join(&later.abs);
+        self.rel.join(&later.rel);
     }
 }
 
@@ -112,20 +155,21 @@ impl Lanes {
         }
     }
 
-    /// Takes in `count <= LANES` elements, one per lane; `index` is that of the first.
+    /// Takes in `count <= LANES` elements, one per lane; `index` is that of the first in its row.
     #[inline(always)]
     fn take<G: Sample>(
         &mut self,
-        elements: &Elements<'_, G>,
-        keys: &mut Keys<'_>,
+        got: &[G],
+        reference: &[f64],
         count: usize,
         index: u64,
         parameters: Parameters,
-    ) {
+    ) -> Keys {
         let Parameters { scale, ulp } = parameters;
+        let mut keys = Keys::NONE;
         for lane in 0..count {
-            let (g, r) = (elements.got[lane].widen(), elements.reference[lane]);
-            let distance = (g - r).abs();
+            let (g, r) = (got[lane].widen(), reference[lane]);
+            let Errors { distance, relative } = Errors::of(g, r);
             // Scaled before they are subtracted: the difference may leave the range, too.
             let (gs, rs) = (g * scale, r * scale);
             let ds = gs - rs;
@@ -149,12 +193,6 @@ impl Lanes {
             self.zero[lane] += u64::from(r_size == 0.0);
             self.zero_missed[lane] += u64::from(r_size == 0.0) & u64::from(g_size != 0.0);
 
-            // NaN compares false and sorts last, so r = 0 neither wins nor enters a percentile.
-            let relative = if r_size == 0.0 {
-                f64::NAN
-            } else {
-                distance / r_size
-            };
             let at = index + lane as u64;
             let farther = distance > self.abs_max[lane];
             self.abs_max[lane] = if farther {
@@ -163,6 +201,7 @@ impl Lanes {
                 self.abs_max[lane]
             };
             self.abs_at[lane] = if farther { at } else { self.abs_at[lane] };
+            // NaN compares false, so r = 0 does not win.
             let steeper = relative > self.rel_max[lane];
             self.rel_max[lane] = if steeper {
                 relative
@@ -174,91 +213,281 @@ impl Lanes {
             keys.abs[lane] = distance.to_bits();
             keys.rel[lane] = relative.to_bits();
         }
+        keys
+    }
+
+    /// The peak of each kind, looked up in the row it was found in.
+    #[inline(always)]
+    fn peak(
+        &self,
+        max: &[f64; LANES],
+        at: &[u64; LANES],
+        element: impl Fn(u64) -> Element,
+    ) -> Peak {
+        let mut peak = Peak::NONE;
+        for lane in 0..LANES {
+            if max[lane] >= 0.0 {
+                peak.join(&Peak {
+                    value: max[lane],
+                    element: element(at[lane]),
+                });
+            }
+        }
+        peak
     }
 }
 
-struct Elements<'a, G> {
+/// The errors of one element whose percentiles are reported.
+struct Errors {
+    distance: f64,
+    /// NaN where r is 0: it sorts last and enters no percentile.
+    relative: f64,
+}
+
+impl Errors {
+    #[inline(always)]
+    fn of(g: f64, r: f64) -> Self {
+        let distance = (g - r).abs();
+        let relative = if r == 0.0 {
+            f64::NAN
+        } else {
+            distance / r.abs()
+        };
+        Self { distance, relative }
+    }
+}
+
+/// Bit patterns of the errors of up to eight elements.
+struct Keys {
+    abs: [u64; LANES],
+    rel: [u64; LANES],
+}
+
+impl Keys {
+    const NONE: Self = Self {
+        abs: [0; LANES],
+        rel: [0; LANES],
+    };
+}
+
+/// The distributions of `|d|` and of `|d|/|r|`.
+#[derive(Clone, Debug)]
+pub(super) struct Histograms {
+    pub(super) abs: Histogram,
+    pub(super) rel: Histogram,
+}
+
+impl Histograms {
+    pub(super) fn new() -> Self {
+        Self {
+            abs: Histogram::new(),
+            rel: Histogram::new(),
+        }
+    }
+
+    pub(super) fn join(&mut self, other: &Self) {
+        self.abs.join(&other.abs);
+        self.rel.join(&other.rel);
+    }
+
+    #[inline(always)]
+    fn add(&mut self, keys: &Keys, count: usize) {
+        if count == LANES {
+            self.abs.add(&keys.abs);
+            self.rel.add(&keys.rel);
+        } else {
+            for lane in 0..count {
+                self.abs.add(&[keys.abs[lane]]);
+                self.rel.add(&[keys.rel[lane]]);
+            }
+        }
+    }
+}
+
+/// Rows of a block that are compared, element by element: those of the tensor, or of a tensor that
+/// is not all finite what is finite on both sides.
+pub(super) struct Row<'a, G> {
     got: &'a [G],
     reference: &'a [f64],
+    /// Index of the first element in the tensor.
+    offset: u64,
+    /// Where each element stands in its row, if not all are compared.
+    places: Option<&'a [u64]>,
 }
 
-struct Keys<'a> {
-    abs: &'a mut [u64],
-    rel: &'a mut [u64],
-}
-
-/// What a row contributes to the per-token figures.
-pub(super) struct RowNorms {
-    pub(super) dd: f64,
-    pub(super) rr: f64,
-}
-
-/// Reduces one row that starts at `offset` of the tensor, adds it to `totals` and leaves its
-/// elements' absolute and relative errors in `scratch`.
-pub(super) fn add_row<G: Sample>(
-    got: &[G],
-    reference: &[f64],
-    offset: usize,
-    parameters: Parameters,
-    scratch: &mut Scratch,
-    totals: &mut Totals,
-) -> RowNorms {
-    let len = got.len();
-    let abs = &mut scratch.abs[offset..offset + len];
-    let rel = &mut scratch.rel[offset..offset + len];
-    let mut lanes = Lanes::new();
-    let whole = len - len % LANES;
-    let mut start = 0;
-    while start < len {
-        let count = if start < whole { LANES } else { len - whole };
-        let part = start..start + count;
-        let elements = Elements {
-            got: &got[part.clone()],
-            reference: &reference[part.clone()],
-        };
-        let mut keys = Keys {
-            abs: &mut abs[part.clone()],
-            rel: &mut rel[part],
-        };
-        let index = (offset + start) as u64;
-        if count == LANES {
-            lanes.take(&elements, &mut keys, LANES, index, parameters);
-        } else {
-            lanes.take(&elements, &mut keys, count, index, parameters);
+impl<'a, G: Sample> Row<'a, G> {
+    fn element(&self, at: u64) -> Element {
+        let at = at as usize;
+        Element {
+            index: self.offset + self.places.map_or(at as u64, |places| places[at]),
+            got: self.got[at].widen(),
+            reference: self.reference[at],
         }
-        start += LANES;
     }
-    fold_row(&lanes, totals)
+
+    /// Calls `with` for every row of a block of rows `width` wide.
+    #[inline(always)]
+    pub(super) fn each(
+        got: &'a [G],
+        reference: &'a [f64],
+        shape: RowShape,
+        screen: &Screen,
+        mut with: impl FnMut(&Row<'_, G>),
+    ) {
+        let mut kept = Kept::new();
+        let rows = got
+            .chunks_exact(shape.width)
+            .zip(reference.chunks_exact(shape.width));
+        let offsets = (shape.offset..).step_by(shape.width);
+        for ((got, reference), offset) in rows.zip(offsets) {
+            if screen.all_finite() {
+                with(&Row {
+                    got,
+                    reference,
+                    offset,
+                    places: None,
+                });
+            } else {
+                kept.fill(got, reference);
+                with(&Row {
+                    got: &kept.got,
+                    reference: &kept.reference,
+                    offset,
+                    places: Some(&kept.places),
+                });
+            }
+        }
+    }
+
+    /// Reduces the row and counts its errors in `histograms`.
+    #[inline(always)]
+    pub(super) fn totals(&self, parameters: Parameters, histograms: &mut Histograms) -> Totals {
+        let mut lanes = Lanes::new();
+        let (got, got_rest) = self.got.as_chunks::<LANES>();
+        let (reference, reference_rest) = self.reference.as_chunks::<LANES>();
+        let starts = (0..).step_by(LANES);
+        for ((got, reference), start) in got.iter().zip(reference).zip(starts) {
+            let keys = lanes.take(got, reference, LANES, start, parameters);
+            histograms.add(&keys, LANES);
+        }
+        let (start, count) = ((LANES * got.len()) as u64, got_rest.len());
+        let keys = lanes.take(got_rest, reference_rest, count, start, parameters);
+        histograms.add(&keys, count);
+        self.fold(&lanes)
+    }
+
+    #[inline(always)]
+    fn fold(&self, lanes: &Lanes) -> Totals {
+        let mut ulp_max = 0.0;
+        for lane in lanes.ulp_max {
+            if lane > ulp_max {
+                ulp_max = lane;
+            }
+        }
+        Totals {
+            dd: sum_lanes(&lanes.dd),
+            rr: sum_lanes(&lanes.rr),
+            gg: sum_lanes(&lanes.gg),
+            dr: sum_lanes(&lanes.dr),
+            gr: sum_lanes(&lanes.gr),
+            ulp_sum: sum_lanes(&lanes.ulp_sum),
+            ulp_max,
+            shrunk: lanes.shrunk.iter().sum(),
+            unequal: lanes.unequal.iter().sum(),
+            zero: lanes.zero.iter().sum(),
+            zero_missed: lanes.zero_missed.iter().sum(),
+            compared: self.got.len() as u64,
+            abs: lanes.peak(&lanes.abs_max, &lanes.abs_at, |at| self.element(at)),
+            rel: lanes.peak(&lanes.rel_max, &lanes.rel_at, |at| self.element(at)),
+        }
+    }
+
+    /// Keeps the errors that decide the percentiles: the second pass.
+    #[inline(always)]
+    pub(super) fn keep(&self, brackets: &ErrorBrackets, kept: &mut KeptErrors) {
+        let (got, got_rest) = self.got.as_chunks::<LANES>();
+        let (reference, reference_rest) = self.reference.as_chunks::<LANES>();
+        for (got, reference) in got.iter().zip(reference) {
+            let mut keys = Keys::NONE;
+            for lane in 0..LANES {
+                let errors = Errors::of(got[lane].widen(), reference[lane]);
+                keys.abs[lane] = errors.distance.to_bits();
+                keys.rel[lane] = errors.relative.to_bits();
+            }
+            brackets.keep(&keys.abs, &keys.rel, kept);
+        }
+        for (got, &reference) in got_rest.iter().zip(reference_rest) {
+            let errors = Errors::of(got.widen(), reference);
+            brackets.keep(
+                &[errors.distance.to_bits()],
+                &[errors.relative.to_bits()],
+                kept,
+            );
+        }
+    }
 }
 
-fn fold_row(lanes: &Lanes, totals: &mut Totals) -> RowNorms {
-    let norms = RowNorms {
-        dd: sum_lanes(&lanes.dd),
-        rr: sum_lanes(&lanes.rr),
-    };
-    totals.dd += norms.dd;
-    totals.rr += norms.rr;
-    totals.gg += sum_lanes(&lanes.gg);
-    totals.dr += sum_lanes(&lanes.dr);
-    totals.gr += sum_lanes(&lanes.gr);
-    totals.ulp_sum += sum_lanes(&lanes.ulp_sum);
-    totals.shrunk += lanes.shrunk.iter().sum::<u64>();
-    totals.unequal += lanes.unequal.iter().sum::<u64>();
-    totals.zero += lanes.zero.iter().sum::<u64>();
-    totals.zero_missed += lanes.zero_missed.iter().sum::<u64>();
-    for lane in 0..LANES {
-        // No NaN reaches this pass, so a plain comparison drops nothing.
-        if lanes.ulp_max[lane] > totals.ulp_max {
-            totals.ulp_max = lanes.ulp_max[lane];
+/// How a block lies in its tensor.
+#[derive(Clone, Copy)]
+pub(super) struct RowShape {
+    /// Elements of a row.
+    pub(super) width: usize,
+    /// Index of the block's first element.
+    pub(super) offset: u64,
+}
+
+/// Where the percentiles of both errors are to be found; none where nothing is compared.
+pub(super) struct ErrorBrackets {
+    pub(super) abs: Option<Brackets>,
+    pub(super) rel: Option<Brackets>,
+}
+
+/// The errors kept for the percentiles.
+#[derive(Default)]
+pub(super) struct KeptErrors {
+    pub(super) abs: Vec<u64>,
+    pub(super) rel: Vec<u64>,
+}
+
+impl ErrorBrackets {
+    #[inline(always)]
+    fn keep<const N: usize>(&self, abs: &[u64; N], rel: &[u64; N], kept: &mut KeptErrors) {
+        if let Some(brackets) = &self.abs {
+            brackets.keep(abs, &mut kept.abs);
         }
-        totals.abs.join(Peak {
-            value: lanes.abs_max[lane],
-            at: lanes.abs_at[lane],
-        });
-        totals.rel.join(Peak {
-            value: lanes.rel_max[lane],
-            at: lanes.rel_at[lane],
-        });
+        if let Some(brackets) = &self.rel {
+            brackets.keep(rel, &mut kept.rel);
+        }
     }
-    norms
+}
+
+/// The elements of one row that are finite on both sides.
+struct Kept<G> {
+    got: Vec<G>,
+    reference: Vec<f64>,
+    /// Where each stood in the row.
+    places: Vec<u64>,
+}
+
+impl<G: Sample> Kept<G> {
+    fn new() -> Self {
+        Self {
+            got: Vec::new(),
+            reference: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+
+    fn fill(&mut self, got: &[G], reference: &[f64]) {
+        self.got.clear();
+        self.reference.clear();
+        self.places.clear();
+        for (place, (&g, &r)) in (0..).zip(got.iter().zip(reference)) {
+            if is_compared(g.widen(), r) {
+                self.got.push(g);
+                self.reference.push(r);
+                self.places.push(place);
+            }
+        }
+    }
 }

@@ -24,6 +24,7 @@ impl Sample for f32 {
         f64::from(self)
     }
 
+    #[inline(always)]
     fn same_bits(self, other: Self) -> bool {
         self.to_bits() == other.to_bits() || (self.is_nan() && other.is_nan())
     }
@@ -35,6 +36,7 @@ impl Sample for f64 {
         self
     }
 
+    #[inline(always)]
     fn same_bits(self, other: Self) -> bool {
         self.to_bits() == other.to_bits() || (self.is_nan() && other.is_nan())
     }

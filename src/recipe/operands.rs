@@ -27,13 +27,19 @@ impl OperandRounding {
         }
     }
 
+    /// Whether every value already is what rounding would make of it.
+    #[must_use]
+    pub fn keeps(self, values: ArrayView2<'_, f32>) -> bool {
+        let kept = |value: &f32| self.round(*value).to_bits() == value.to_bits();
+        let rows = values.axis_iter(Axis(0)).into_par_iter();
+        rows.all(|row| row.iter().all(kept))
+    }
+
     /// `values` as `parts` arrays that sum to them, largest part first. Values that are already
     /// what rounding would make of them are borrowed, not copied.
     #[must_use]
     pub fn split(self, values: ArrayView2<'_, f32>, parts: usize) -> Vec<CowArray<'_, f32, Ix2>> {
-        let kept = |value: &f32| self.round(*value).to_bits() == value.to_bits();
-        let rows = || values.axis_iter(Axis(0)).into_par_iter();
-        if parts == 1 && rows().all(|row| row.iter().all(kept)) {
+        if parts == 1 && self.keeps(values) {
             return vec![values.into()];
         }
         let mut rest = values.to_owned();
@@ -72,11 +78,28 @@ impl Projection {
     ) -> Operands<'a> {
         Operands {
             x: self.x_operands(x, rms),
-            weights: self.weight.split(function, self.weight_parts),
+            weights: self.weight_operands(function),
         }
     }
 
-    fn x_operands<'a>(
+    /// The parts of `hc_fn` [N, K].
+    #[must_use]
+    pub fn weight_operands<'a>(
+        &self,
+        function: ArrayView2<'a, f32>,
+    ) -> Vec<CowArray<'a, f32, Ix2>> {
+        self.weight.split(function, self.weight_parts)
+    }
+
+    /// Whether x [T, K] enters the unit as it is: one part, not normalised, nothing to round.
+    #[must_use]
+    pub fn takes_as_it_is(&self, x: ArrayView2<'_, f32>) -> bool {
+        self.norm == NormPlacement::After && self.x_parts == 1 && self.x_rounding().keeps(x)
+    }
+
+    /// The parts of x [T, K]; `rms` as in [`Projection::operands`].
+    #[must_use]
+    pub fn x_operands<'a>(
         &self,
         x: ArrayView2<'a, f32>,
         rms: ArrayView1<'_, f32>,

@@ -1,17 +1,28 @@
 //! Tensors as safetensors files, one file per site, each whole or not at all.
 //!
+//! ```text
+//! u64 LE        length of the header, a multiple of 8
+//! JSON          {"__metadata__": {...}, "name": {"dtype": "F64", "shape": [T, N], "data_offsets": [begin, end]}, ...}
+//! data          little-endian, in the order of the header: wide types first, so that all are aligned
+//! ```
+//!
 //! Every file says in its `__metadata__` what its numbers rest on: `kind` (REAL or SYNTHETIC),
-//! `source`, `seed` and `inputs`.
+//! `source`, `seed` and `inputs`. The `safetensors` crate reads these files in the tests, but does not
+//! write them: it puts metadata in the random order of a hash map, while a dump has to have the same
+//! bytes every time, and it takes all tensors of a file at once, while here one is made after another.
 
-use std::{borrow::Cow, collections::BTreeMap, io};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write},
+};
 
 use half::bf16;
-use safetensors::{Dtype, View};
+use serde::Serialize;
 
 use super::{WeightKind, write::OutputDir};
 use crate::suite::mix::{
     Sink, SiteTensors,
-    tensors::{NamedTensor, Values},
+    tensors::{NamedTensor, Stored, Values},
 };
 
 /// Writes a file per site into a folder: `L3.attn.safetensors`.
@@ -58,46 +69,90 @@ impl Dump {
 
 impl Sink for Dump {
     fn site(&mut self, tensors: &SiteTensors<'_>) -> Result<(), String> {
-        let named = tensors.named();
-        let views = named.iter().map(|tensor| (tensor.name.as_str(), tensor));
-        let bytes = safetensors::serialize(views, None).map_err(|error| error.to_string())?;
-        let file = format!("{}.safetensors", tensors.case.place());
-        let marked = Marked::new(&bytes, &self.origin).map_err(|error| error.to_string())?;
+        let mut named = tensors.named();
+        named.sort_by(|a, b| {
+            let width = |tensor: &NamedTensor<'_>| std::cmp::Reverse(tensor.stored.bytes());
+            (width(a), &a.name).cmp(&(width(b), &b.name))
+        });
+        let header = header(&named, &self.origin).map_err(|error| error.to_string())?;
+        let file = format!("{}.safetensors", tensors.place());
         let written = self.dir.write(&file, |out| {
-            out.write_all(&(marked.header.len() as u64).to_le_bytes())?;
-            out.write_all(marked.header.as_bytes())?;
-            out.write_all(marked.data)
+            out.write_all(&(header.len() as u64).to_le_bytes())?;
+            out.write_all(header.as_bytes())?;
+            named.iter().try_for_each(|tensor| data(tensor, out))
         });
         written.map(drop).map_err(|error| error.to_string())
     }
 }
 
-/// A safetensors file with metadata. The crate writes those in the random order of a hash map, and a
-/// dump has to have the same bytes every time, so they are put in here, in alphabetical order.
-struct Marked<'a> {
-    header: String,
-    data: &'a [u8],
+/// A tensor's entry in the header.
+#[derive(Serialize)]
+struct Entry {
+    dtype: &'static str,
+    shape: [usize; 2],
+    data_offsets: [usize; 2],
 }
 
-impl<'a> Marked<'a> {
-    /// Bytes of the header's length, which also is a multiple of it.
-    const LENGTH: usize = size_of::<u64>();
+impl Stored {
+    const fn dtype(self) -> &'static str {
+        match self {
+            Self::F64 => "F64",
+            Self::F32 => "F32",
+            Self::Bf16 => "BF16",
+        }
+    }
 
-    fn new(unmarked: &'a [u8], origin: &Origin) -> io::Result<Self> {
-        let broken = || io::Error::other("the tensors could not be laid out as a file");
-        let (length, rest) = unmarked.split_first_chunk().ok_or_else(broken)?;
-        let length = u64::from_le_bytes(*length) as usize;
-        let (header, data) = rest.split_at_checked(length).ok_or_else(broken)?;
-        let tensors = std::str::from_utf8(header).ok();
-        let tensors = tensors.and_then(|header| header.trim_end().strip_prefix('{'));
-        let metadata = serde_json::to_string(&origin.metadata())?;
-        let mut header = format!(
-            "{{\"__metadata__\":{metadata},{}",
-            tensors.ok_or_else(broken)?
-        );
-        let padding = header.len().next_multiple_of(Self::LENGTH) - header.len();
-        header.extend(std::iter::repeat_n(' ', padding));
-        Ok(Self { header, data })
+    const fn bytes(self) -> usize {
+        match self {
+            Self::F64 => 8,
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
+/// The header of a file that holds `tensors` in this order, padded with spaces.
+fn header(tensors: &[NamedTensor<'_>], origin: &Origin) -> serde_json::Result<String> {
+    let metadata = serde_json::to_string(&origin.metadata())?;
+    let mut header = format!("{{\"__metadata__\":{metadata}");
+    let mut begin = 0;
+    for tensor in tensors {
+        let [rows, columns] = tensor.shape;
+        let end = begin + rows * columns * tensor.stored.bytes();
+        let entry = Entry {
+            dtype: tensor.stored.dtype(),
+            shape: tensor.shape,
+            data_offsets: [begin, end],
+        };
+        let name = serde_json::to_string(&tensor.name)?;
+        header.push_str(&format!(",{name}:{}", serde_json::to_string(&entry)?));
+        begin = end;
+    }
+    header.push('}');
+    let padding = header.len().next_multiple_of(size_of::<u64>()) - header.len();
+    header.extend(std::iter::repeat_n(' ', padding));
+    Ok(header)
+}
+
+/// Writes a tensor's values, a row at a time.
+fn data(tensor: &NamedTensor<'_>, out: &mut dyn Write) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(tensor.shape[1] * tensor.stored.bytes());
+    match tensor.values() {
+        Values::F64(values) => values.rows().into_iter().try_for_each(|row| {
+            bytes.clear();
+            bytes.extend(row.iter().flat_map(|value| value.to_le_bytes()));
+            out.write_all(&bytes)
+        }),
+        Values::F32(values) => values.rows().into_iter().try_for_each(|row| {
+            bytes.clear();
+            if tensor.stored == Stored::Bf16 {
+                let narrow = row.iter().map(|&value| bf16::from_f32(value));
+                bytes.extend(narrow.flat_map(bf16::to_le_bytes));
+            } else {
+                bytes.extend(row.iter().flat_map(|value| value.to_le_bytes()));
+            }
+            out.write_all(&bytes)
+        }),
     }
 }
 
@@ -107,44 +162,5 @@ pub struct NoDump;
 impl Sink for NoDump {
     fn site(&mut self, _: &SiteTensors<'_>) -> Result<(), String> {
         Ok(())
-    }
-}
-
-impl View for &NamedTensor<'_> {
-    fn dtype(&self) -> Dtype {
-        match self.values {
-            Values::F32(_) => Dtype::F32,
-            Values::Bf16(_) => Dtype::BF16,
-            Values::F64(_) => Dtype::F64,
-        }
-    }
-
-    fn shape(&self) -> &[usize] {
-        match &self.values {
-            Values::F32(values) | Values::Bf16(values) => values.shape(),
-            Values::F64(values) => values.shape(),
-        }
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        match self.values {
-            Values::F32(values) => values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect(),
-            Values::F64(values) => values
-                .iter()
-                .flat_map(|value| value.to_le_bytes())
-                .collect(),
-            Values::Bf16(values) => values
-                .iter()
-                .flat_map(|&value| bf16::from_f32(value).to_le_bytes())
-                .collect(),
-        }
-    }
-
-    fn data_len(&self) -> usize {
-        let elements: usize = self.shape().iter().product();
-        elements * self.dtype().bitsize() / 8
     }
 }

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::field::Number;
-use crate::measure::{error::ErrorMeasures, value::Value};
+use crate::measure::{error::ErrorMeasures, stages::Measured, value::Value};
 
 /// Which way a measure gets worse, and so what a comparison with a baseline means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,6 +162,18 @@ measures! {
     col_sum_dev_ref: Value, Smaller;
     /// Outputs of token 0 whose bits differ from those of the sweep's first batch.
     row0_changed: u64, Smaller;
+}
+
+impl From<Measured> for Measures {
+    fn from(measured: Measured) -> Self {
+        let against = measured.against;
+        Self {
+            against_rel_l2: against.map(|against| against.against_rel_l2),
+            against_cosine_gap: against.map(|against| against.against_cosine_gap),
+            changed: against.map(|against| against.changed),
+            ..measured.errors.into()
+        }
+    }
 }
 
 impl From<ErrorMeasures> for Measures {

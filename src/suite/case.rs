@@ -1,12 +1,12 @@
 //! One site with its weights and inputs, and what the fp64 reference makes of it.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
-use ndarray::{Array1, Array2, ArrayView2, Axis};
+use ndarray::{ArcArray2, Array1, Array2, ArrayView2, Axis, CowArray, Ix2, s};
 use ulpdrift_reference::{
     certify::{Certificate, certify},
     dot::dot,
-    mix::{SplitParams, collapse, mixes, rms_factor, split_sinkhorn},
+    mix::{SplitParams, mixes, rms_factor, split_sinkhorn},
     simd::Level,
 };
 
@@ -14,23 +14,21 @@ use super::{Plan, SuiteError};
 use crate::{
     backend::{MixInputs, SplitInputs, emulate::rms_factor as rms_factor_fp32},
     checkpoint::{HcWeights, Site},
-    recipe::{
-        MixRecipe, NormPlacement, Projection,
-        operands::{Operands, Product},
-        splits::Launch,
-    },
+    recipe::{MixRecipe, NormPlacement, Projection, operands::Operands, splits::Launch},
 };
 
-/// One hyper-connection site: layer, weights, inputs.
+/// One hyper-connection site: layer, weights, inputs. Cheap to clone and to slice: the tensors are
+/// shared.
+#[derive(Clone)]
 pub struct Case {
     /// Layer of the model.
     pub layer: u32,
     /// Which of the layer's two sites.
     pub site: Site,
     /// The flattened streams [T, hc·d], as stored.
-    pub x: Array2<f32>,
+    pub x: ArcArray2<f32>,
     /// The site's parameters.
-    pub weights: HcWeights,
+    pub weights: Arc<HcWeights>,
     /// Streams.
     pub hc: usize,
     /// ε inside the root of the RMS.
@@ -52,20 +50,42 @@ impl Case {
         site: Site,
         tokens: Range<usize>,
     ) -> Result<Option<Self>, SuiteError> {
+        match plan.activations.tokens(layer, site, tokens)? {
+            None => Ok(None),
+            Some(x) => Self::with_inputs(plan, layer, site, x.into_shared()).map(Some),
+        }
+    }
+
+    /// The case of one site whose inputs are at hand.
+    ///
+    /// # Errors
+    /// Weights that cannot be read.
+    pub fn with_inputs(
+        plan: &Plan<'_>,
+        layer: u32,
+        site: Site,
+        x: ArcArray2<f32>,
+    ) -> Result<Self, SuiteError> {
         let model = plan.checkpoint.model();
-        let Some(x) = plan.activations.tokens(layer, site, tokens)? else {
-            return Ok(None);
-        };
-        Ok(Some(Self {
+        Ok(Self {
             layer,
             site,
             x,
-            weights: plan.checkpoint.hc(layer, site, plan.nonfinite)?,
+            weights: Arc::new(plan.checkpoint.hc(layer, site, plan.nonfinite)?),
             hc: model.hc,
             norm_eps: model.norm_eps,
             hc_eps: model.hc_eps,
             iters: model.sinkhorn_iters,
-        }))
+        })
+    }
+
+    /// The same site with some of its tokens.
+    #[must_use]
+    pub fn tokens(&self, tokens: Range<usize>) -> Self {
+        Self {
+            x: self.x.clone().slice_move(s![tokens, ..]),
+            ..self.clone()
+        }
     }
 
     /// The projection's inputs; `launch` is the batch the split rules see.
@@ -109,7 +129,9 @@ impl Case {
     }
 }
 
-/// Every stage in fp64: the truth, or what a recipe's rounded operands make of it.
+/// Every stage up to the layer input in fp64: the truth, or what a recipe's rounded operands make
+/// of it. The layer input itself follows from `pre` and x, and is made where it is looked at.
+#[derive(Clone)]
 pub struct Stages64 {
     /// Before the RMS factor [T, N].
     pub dot: Array2<f64>,
@@ -121,8 +143,6 @@ pub struct Stages64 {
     pub post: Array2<f64>,
     /// [T, hc·hc].
     pub comb: Array2<f64>,
-    /// [T, d], not rounded.
-    pub y: Array2<f64>,
 }
 
 impl Stages64 {
@@ -130,19 +150,33 @@ impl Stages64 {
     #[must_use]
     pub fn from_mixes(case: &Case, dot: Array2<f64>, mixes: Array2<f64>) -> Self {
         let split = split_sinkhorn(mixes.view(), &case.split_params());
-        let y = collapse(split.pre.view(), case.x.view());
         Self {
             dot,
             mixes,
             pre: split.pre,
             post: split.post,
             comb: split.comb,
-            y,
         }
+    }
+
+    /// Appends the tokens that follow.
+    pub fn append(&mut self, later: &Self) {
+        append(&mut self.dot, &later.dot);
+        append(&mut self.mixes, &later.mixes);
+        append(&mut self.pre, &later.pre);
+        append(&mut self.post, &later.post);
+        append(&mut self.comb, &later.comb);
     }
 }
 
+/// Appends rows of the same width.
+pub fn append<T: Clone>(rows: &mut Array2<T>, later: &Array2<T>) {
+    let appended = rows.append(Axis(0), later.view());
+    debug_assert!(appended.is_ok(), "stages of one case share their widths");
+}
+
 /// The truth of a case, certified.
+#[derive(Clone)]
 pub struct Truth {
     /// Every stage.
     pub stages: Stages64,
@@ -150,6 +184,16 @@ pub struct Truth {
     pub rms: Array1<f64>,
     /// The reference's own certificate at stage `dot`.
     pub certificate: Certificate,
+}
+
+impl Truth {
+    /// Appends the tokens that follow.
+    pub fn append(&mut self, later: &Self) {
+        self.stages.append(&later.stages);
+        let appended = self.rms.append(Axis(0), later.rms.view());
+        debug_assert!(appended.is_ok(), "factors are one per token");
+        self.certificate = self.certificate.merge(later.certificate);
+    }
 }
 
 /// A recipe's rounded operands and what fp64 makes of them.
@@ -172,66 +216,95 @@ impl Exact<'_> {
     }
 }
 
-/// The truth of `case` and the recipe-exact projection of each recipe. One pass over x serves the
-/// truth and every operand that x enters as it is.
-#[must_use]
-pub fn references<'a>(
+/// The fp64 projections of a case: the truth's, and those of every recipe that x enters as it is.
+/// They share one pass over x.
+pub struct References<'a> {
     level: Level,
     case: &'a Case,
     launch: Launch,
-    recipes: &[&MixRecipe],
-) -> (Truth, Vec<Exact<'a>>) {
-    let (x, function) = (case.x.view(), case.weights.function.view());
-    let inputs = case.mix_inputs(launch);
-    let operands: Vec<Operands<'a>> = recipes
-        .iter()
-        .map(|recipe| {
-            let rms = match recipe.projection.norm {
-                NormPlacement::Before => rms_factor_fp32(level, &recipe.projection, &inputs),
-                // Not looked at.
-                NormPlacement::After => Array1::default(0),
-            };
-            recipe.projection.operands(x, function, rms.view())
-        })
-        .collect();
-    let shared = |product: &Product, operands: &Operands<'_>| operands.x[product.x].is_view();
-    let mut stacked = vec![function];
-    for (recipe, operands) in recipes.iter().zip(&operands) {
-        for product in recipe.projection.products() {
-            if shared(&product, operands) {
-                stacked.push(operands.weights[product.weight].view());
+    /// The truth.
+    pub truth: Truth,
+    recipes: Vec<Prepared<'a>>,
+}
+
+/// What is kept of a recipe until its turn comes.
+struct Prepared<'a> {
+    weights: Vec<CowArray<'a, f32, Ix2>>,
+    /// Its projection, where x enters as it is.
+    dot: Option<Array2<f64>>,
+}
+
+impl<'a> References<'a> {
+    /// The references of `case` under `recipes`.
+    #[must_use]
+    pub fn new(level: Level, case: &'a Case, launch: Launch, recipes: &[&MixRecipe]) -> Self {
+        let (x, function) = (case.x.view(), case.weights.function.view());
+        let mut prepared: Vec<Prepared<'a>> = Vec::with_capacity(recipes.len());
+        let mut takes_x = Vec::with_capacity(recipes.len());
+        for recipe in recipes {
+            let projection = &recipe.projection;
+            takes_x.push(projection.takes_as_it_is(x));
+            prepared.push(Prepared {
+                weights: projection.weight_operands(function),
+                dot: None,
+            });
+        }
+        let mut stacked = vec![function];
+        for ((recipe, prepared), takes_x) in recipes.iter().zip(&prepared).zip(&takes_x) {
+            if *takes_x {
+                let products = recipe.projection.products().into_iter();
+                stacked.extend(products.map(|product| prepared.weights[product.weight].view()));
             }
         }
+        let products = dot(level, x, stack(&stacked).view());
+        let mut blocks = products.axis_chunks_iter(Axis(1), function.nrows());
+        let truth_dot = blocks.next().map(|block| block.to_owned());
+        for ((recipe, prepared), takes_x) in recipes.iter().zip(&mut prepared).zip(takes_x) {
+            let count = recipe.projection.products().len();
+            prepared.dot = takes_x.then(|| sum(blocks.by_ref().take(count)));
+        }
+        Self {
+            level,
+            case,
+            launch,
+            truth: truth(case, truth_dot.unwrap_or_default()),
+            recipes: prepared,
+        }
     }
-    let products = dot(level, x, stack(&stacked).view());
-    let mut blocks = products.axis_chunks_iter(Axis(1), function.nrows());
-    let truth_dot = blocks
-        .next()
-        .map(|block| block.to_owned())
-        .unwrap_or_default();
-    let dots: Vec<Array2<f64>> = recipes
-        .iter()
-        .zip(&operands)
-        .map(|(recipe, operands)| {
-            let mut sum = Array2::zeros(truth_dot.dim());
-            for product in recipe.projection.products() {
-                match shared(&product, operands).then(|| blocks.next()).flatten() {
-                    Some(block) => sum += &block,
-                    None => {
-                        let weight = operands.weights[product.weight].view();
-                        sum += &dot(level, operands.x[product.x].view(), weight);
-                    }
-                }
-            }
-            sum
-        })
-        .collect();
-    let exact = operands
-        .into_iter()
-        .zip(dots)
-        .map(|(operands, dot)| Exact { operands, dot })
-        .collect();
-    (truth(case, truth_dot), exact)
+
+    /// The operands and the fp64 projection of recipe number `index`.
+    #[must_use]
+    pub fn exact(&self, index: usize, recipe: &MixRecipe) -> Exact<'a> {
+        let projection = &recipe.projection;
+        let prepared = &self.recipes[index];
+        let inputs = self.case.mix_inputs(self.launch);
+        let rms = match projection.norm {
+            NormPlacement::Before => rms_factor_fp32(self.level, projection, &inputs),
+            // Not looked at.
+            NormPlacement::After => Array1::default(0),
+        };
+        let operands = Operands {
+            x: projection.x_operands(self.case.x.view(), rms.view()),
+            weights: prepared.weights.clone(),
+        };
+        let dot = prepared.dot.clone().unwrap_or_else(|| {
+            let products = projection.products();
+            let dots: Vec<Array2<f64>> = products
+                .iter()
+                .map(|product| {
+                    let weight = operands.weights[product.weight].view();
+                    dot(self.level, operands.x[product.x].view(), weight)
+                })
+                .collect();
+            sum(dots.iter().map(|dot| dot.view()))
+        });
+        Exact { operands, dot }
+    }
+}
+
+fn sum<'a>(mut terms: impl Iterator<Item = ArrayView2<'a, f64>>) -> Array2<f64> {
+    let first = terms.next().map(|first| first.to_owned());
+    terms.fold(first.unwrap_or_default(), |sum, term| sum + term)
 }
 
 fn truth(case: &Case, dot: Array2<f64>) -> Truth {

@@ -7,6 +7,7 @@
 //! and a line here. What may not live here: printing, file formats, limits.
 
 pub mod case;
+pub mod feed;
 pub mod mix;
 pub mod sweep;
 pub mod vectors;
@@ -45,6 +46,12 @@ pub enum SuiteError {
     /// The tensors behind the rows could not be written.
     #[error("{0}")]
     Dump(String),
+    /// A thread could not be started.
+    #[error("no further thread can be started ({0}); raise the limit on processes or close others")]
+    Thread(std::io::Error),
+    /// The writer has given up; its own error says why.
+    #[error("writing stopped")]
+    Stopped,
     /// No case was left to run.
     #[error("{0}")]
     NothingToRun(String),

@@ -284,10 +284,11 @@ impl Rows<'_> {
             got: got.as_slice().unwrap_or_default(),
             reference: truth.as_slice().unwrap_or_default(),
             exact: None,
+            other: None,
             tokens,
             format: super::mix::Stage::Mixes.format(&point.recipe),
         };
-        let errors = stage.measure()?;
+        let errors = stage.measure_at(self.plan.level)?;
         let key = Key {
             suite: self.suite.to_owned(),
             stage: Some("mixes".to_owned()),

@@ -1,6 +1,6 @@
 //! What the chains give, what comes after them, and got measured against it.
 
-use ndarray::{Array2, Zip};
+use ndarray::{Array2, Axis, Zip};
 
 use crate::format::Format;
 
@@ -25,6 +25,19 @@ pub struct BoundOutput {
 }
 
 impl BoundOutput {
+    /// Appends the tokens that follow.
+    pub fn append(&mut self, later: &Self) {
+        for (rows, later) in [
+            (&mut self.exact, &later.exact),
+            (&mut self.bound, &later.bound),
+            (&mut self.drift, &later.drift),
+            (&mut self.drift_variance, &later.drift_variance),
+        ] {
+            let appended = rows.append(Axis(0), later.view());
+            debug_assert!(appended.is_ok(), "outputs of one recipe share their width");
+        }
+    }
+
     /// The bound once the output has been rounded to nearest in `format`: half an ulp more, at the
     /// largest magnitude that the bound allows.
     #[must_use]

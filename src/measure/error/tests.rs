@@ -9,10 +9,12 @@ fn try_measure(got: &[f32], reference: &[f64]) -> Result<ErrorMeasures, MeasureE
         got,
         reference,
         exact: None,
+        other: None,
         tokens: 1,
         format: Format::F32,
     }
     .measure()
+    .map(|measured| measured.errors)
 }
 
 fn measure(got: &[f32], reference: &[f64]) -> ErrorMeasures {
@@ -151,10 +153,11 @@ fn matched_infinities_leave_the_rest_measured_where_it_stands() {
         got: &[infinity, 1.0, 2.0, -infinity, 3.5, 4.0],
         reference: &[f64::INFINITY, 1.0, 2.0, f64::NEG_INFINITY, 3.0, 4.0],
         exact: None,
+        other: None,
         tokens: 2,
         format: Format::F32,
     };
-    let measures = stage.measure().expect("well formed");
+    let measures = stage.measure().expect("well formed").errors;
     assert_eq!(measures.max_abs.0, 0.5);
     assert_eq!(measures.max_abs_index, Some(4));
     assert_eq!(measures.max_rel_index, Some(4));
@@ -363,6 +366,7 @@ fn shapes_that_do_not_fit_are_refused() {
         got: &[1.0_f32; 6],
         reference,
         exact: None,
+        other: None,
         tokens,
         format: Format::F32,
     };
@@ -375,6 +379,12 @@ fn shapes_that_do_not_fit_are_refused() {
     };
     let error = exact.measure().expect_err("lengths differ").to_string();
     assert!(error.contains("7 elements where got has 6"), "{error}");
+    let other = Stage {
+        other: Some(&[1.0; 5]),
+        ..stage(2, &[1.0; 6])
+    };
+    let error = other.measure().expect_err("lengths differ").to_string();
+    assert!(error.contains("5 elements where got has 6"), "{error}");
 }
 
 #[test]
@@ -383,14 +393,15 @@ fn operand_and_arithmetic_error_follow_their_own_classes() {
         got: &[1.0_f32, 2.5],
         reference: &[1.0, 2.0],
         exact: Some(&[1.0, 2.5]),
+        other: None,
         tokens: 1,
         format: Format::F32,
     };
-    let measures = stage.measure().expect("well formed");
+    let measures = stage.measure().expect("well formed").errors;
     assert_eq!(measures.arith_rel_l2, Some(Value(0.0)));
     assert_eq!(measures.operand_rel_l2, Some(measures.rel_l2));
     stage.exact = Some(&[f64::INFINITY, 2.5]);
-    let measures = stage.measure().expect("well formed");
+    let measures = stage.measure().expect("well formed").errors;
     assert_eq!(measures.arith_rel_l2, Some(Value(f64::INFINITY)));
     assert!(measures.rel_l2.0.is_finite());
 }
@@ -403,10 +414,11 @@ fn magnitudes_whose_squares_leave_f64_are_measured() {
             got: &[1.5 * scale, 2.0 * scale],
             reference: &[1.0 * scale, 2.0 * scale],
             exact: None,
+            other: None,
             tokens: 1,
             format: Format::F32,
         };
-        let measures = stage.measure().expect("well formed");
+        let measures = stage.measure().expect("well formed").errors;
         let relative = |found: f64, expected: f64| (found / expected - 1.0).abs() < 1e-14;
         assert!(relative(measures.rel_l2.0, 0.5 / 5.0_f64.sqrt()));
         assert!(

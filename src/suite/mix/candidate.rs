@@ -4,9 +4,9 @@ use ndarray::{Array2, ArrayView2};
 
 use crate::{
     backend::{Backend, BackendError},
-    format::{Format, Rounding, bf16},
+    format::Format,
     recipe::{MixRecipe, NormPlacement, Storage, splits::Launch},
-    suite::case::{Case, Stages64},
+    suite::case::{Case, Stages64, append},
 };
 
 /// A place in the operation where values are compared.
@@ -54,32 +54,33 @@ impl Stage {
         }
     }
 
-    /// What a candidate got here.
+    /// What a candidate got here; `None` for the layer input, which is made where it is looked at.
     #[must_use]
-    pub fn got(self, candidate: &Candidate) -> ArrayView2<'_, f32> {
-        match self {
-            Self::Dot => candidate.dot.view(),
-            Self::Mixes => candidate.mixes.view(),
-            Self::Pre => candidate.pre.view(),
-            Self::Post => candidate.post.view(),
-            Self::Comb => candidate.comb.view(),
-            Self::Y => candidate.y.view(),
-            Self::YBf16 => candidate.y_bf16.view(),
-        }
+    pub fn got(self, candidate: &Candidate) -> Option<ArrayView2<'_, f32>> {
+        let got = match self {
+            Self::Dot => &candidate.dot,
+            Self::Mixes => &candidate.mixes,
+            Self::Pre => &candidate.pre,
+            Self::Post => &candidate.post,
+            Self::Comb => &candidate.comb,
+            Self::Y | Self::YBf16 => return None,
+        };
+        Some(got.view())
     }
 
-    /// What fp64 has here. A recipe that normalises first is measured at `dot` against r·Σxw, since
-    /// its projection is that of the normalised x.
+    /// What fp64 has here; `None` for the layer input. A recipe that normalises first is measured
+    /// at `dot` against r·Σxw, since its projection is that of the normalised x.
     #[must_use]
-    pub fn fp64(self, stages: &Stages64, norm: NormPlacement) -> ArrayView2<'_, f64> {
-        match (self, norm) {
-            (Self::Dot, NormPlacement::After) => stages.dot.view(),
-            (Self::Dot, NormPlacement::Before) | (Self::Mixes, _) => stages.mixes.view(),
-            (Self::Pre, _) => stages.pre.view(),
-            (Self::Post, _) => stages.post.view(),
-            (Self::Comb, _) => stages.comb.view(),
-            (Self::Y | Self::YBf16, _) => stages.y.view(),
-        }
+    pub fn fp64(self, stages: &Stages64, norm: NormPlacement) -> Option<ArrayView2<'_, f64>> {
+        let fp64 = match (self, norm) {
+            (Self::Dot, NormPlacement::After) => &stages.dot,
+            (Self::Dot, NormPlacement::Before) | (Self::Mixes, _) => &stages.mixes,
+            (Self::Pre, _) => &stages.pre,
+            (Self::Post, _) => &stages.post,
+            (Self::Comb, _) => &stages.comb,
+            (Self::Y | Self::YBf16, _) => return None,
+        };
+        Some(fp64.view())
     }
 
     /// The format the stage is stored in under `recipe`.
@@ -95,7 +96,7 @@ impl Stage {
     }
 }
 
-/// A recipe's outputs.
+/// A recipe's outputs up to the layer input, which follows from `pre` and x.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// [T, N].
@@ -108,16 +109,12 @@ pub struct Candidate {
     pub post: Array2<f32>,
     /// [T, hc·hc].
     pub comb: Array2<f32>,
-    /// [T, d].
-    pub y: Array2<f32>,
-    /// [T, d].
-    pub y_bf16: Array2<f32>,
     /// Ranges K was cut into.
     pub splits: usize,
 }
 
 impl Candidate {
-    /// Runs every stage.
+    /// Runs every stage up to the layer input.
     ///
     /// # Errors
     /// The backend cannot run the recipe.
@@ -130,17 +127,22 @@ impl Candidate {
         let mix = backend.mix(recipe, &case.mix_inputs(launch))?;
         let epilogue = &recipe.epilogue;
         let split = backend.split_sinkhorn(epilogue, &case.split_inputs(mix.mixes.view()));
-        let y = backend.collapse(epilogue, split.pre.view(), case.x.view());
-        let y_bf16 = y.mapv(|value| bf16::round_f32(value, Rounding::NearestEven));
         Ok(Self {
             dot: mix.dot,
             mixes: mix.mixes,
             pre: split.pre,
             post: split.post,
             comb: split.comb,
-            y,
-            y_bf16,
             splits: mix.splits,
         })
+    }
+
+    /// Appends the tokens that follow.
+    pub fn append(&mut self, later: &Self) {
+        append(&mut self.dot, &later.dot);
+        append(&mut self.mixes, &later.mixes);
+        append(&mut self.pre, &later.pre);
+        append(&mut self.post, &later.post);
+        append(&mut self.comb, &later.comb);
     }
 }

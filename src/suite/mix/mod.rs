@@ -12,30 +12,39 @@
 //! | `y` | [T, d] | the collapsed layer input, before rounding |
 //! | `y_bf16` | [T, d] | the same as deployed |
 //!
-//! Memory is bounded by one site: its weights, its inputs and the stages of its candidates.
+//! Reading, computing and writing overlap: the next layer is read or drawn and the tensors of the last
+//! site are written while a site is computed. Memory is bounded by two layers' inputs and weights and a
+//! slice's intermediate values, whatever the size of the checkpoint.
 
 mod candidate;
+mod layer_input;
+mod projected;
 mod rows;
 pub mod tensors;
 #[cfg(test)]
 mod tests;
 
+use std::{sync::mpsc, thread};
+
 use rayon::prelude::*;
 use sha2::Sha256;
 use ulpdrift_reference::certify::Certificate;
 
-pub use self::candidate::{Candidate, STAGES, Stage};
+pub use self::{
+    candidate::{Candidate, STAGES, Stage},
+    tensors::SiteTensors,
+};
 use super::{
     Plan, Progress, Skip, SuiteError,
-    case::{Case, Exact, Stages64, Truth, references},
+    case::Case,
+    feed::{Fed, feed, spawn},
 };
 use crate::{
-    measure::error,
-    recipe::{MixRecipe, catalogue, splits::Launch},
-    report::{Key, Record},
-    suite::record_key,
+    recipe::{catalogue, splits::Launch},
+    report::Record,
 };
-use rows::{Rows, slice};
+use projected::Projected;
+use rows::Rows;
 
 /// What the suite found.
 #[derive(Default)]
@@ -56,33 +65,12 @@ pub struct Outcome {
 }
 
 /// Receives the tensors behind the rows of one site.
-pub trait Sink {
+pub trait Sink: Send {
     /// Takes everything of one site.
     ///
     /// # Errors
     /// A sentence saying what could not be written.
     fn site(&mut self, tensors: &SiteTensors<'_>) -> Result<(), String>;
-}
-
-/// The tensors behind the rows of one site.
-pub struct SiteTensors<'a> {
-    /// Layer, site, weights and inputs.
-    pub case: &'a Case,
-    /// The truth.
-    pub truth: &'a Truth,
-    /// Per variant its recipe, outputs and recipe-exact stages.
-    pub candidates: &'a [Measured<'a>],
-}
-
-/// One candidate with what it was measured against.
-pub struct Measured<'a> {
-    /// Its recipe.
-    pub recipe: &'a MixRecipe,
-    /// Its outputs.
-    pub candidate: Candidate,
-    /// The recipe-exact values.
-    pub exact: Stages64,
-    records: Vec<Record>,
 }
 
 /// Runs the suite.
@@ -96,29 +84,48 @@ pub fn run(
 ) -> Result<Outcome, SuiteError> {
     let total = plan.layers.len() * plan.sites.len();
     let mut outcome = Outcome::default();
-    let places = plan
-        .layers
-        .iter()
-        .flat_map(|&layer| plan.sites.iter().map(move |&s| (layer, s)));
-    for (done, (layer, site)) in places.enumerate() {
-        match Case::load(plan, layer, site, 0..plan.tokens_at(layer, site))? {
-            Some(case) => run_case(plan, &case, &mut outcome, sink)?,
-            None => outcome.skipped.push(Skip::site(plan, layer, site)),
+    let mut done = 0;
+    thread::scope(|scope| {
+        let (written, to_write) = mpsc::sync_channel::<SiteTensors<'_>>(0);
+        let writer = spawn(scope, "writer", move || {
+            to_write.iter().try_for_each(|tensors| sink.site(&tensors))
+        })?;
+        let computed = feed(plan, |fed| {
+            let place = match fed {
+                Fed::Skipped(skip) => {
+                    let place = skip.what.clone();
+                    outcome.skipped.push(skip);
+                    place
+                }
+                Fed::Case(case) => {
+                    let place = case.place();
+                    let tensors = run_case(plan, case, &mut outcome)?;
+                    written.send(tensors).map_err(|_| SuiteError::Stopped)?;
+                    place
+                }
+            };
+            done += 1;
+            progress(done, total, &place);
+            Ok(())
+        });
+        drop(written);
+        match writer.join() {
+            Ok(wrote) => wrote.map_err(SuiteError::Dump)?,
+            Err(panic) => std::panic::resume_unwind(panic),
         }
-        progress(done + 1, total, &format!("L{layer}.{site}"));
-    }
+        computed
+    })?;
     if outcome.records.is_empty() {
         return Err(SuiteError::no_site(plan));
     }
     Ok(outcome)
 }
 
-fn run_case(
-    plan: &Plan<'_>,
-    case: &Case,
+fn run_case<'a>(
+    plan: &'a Plan<'a>,
+    case: Case,
     outcome: &mut Outcome,
-    sink: &mut dyn Sink,
-) -> Result<(), SuiteError> {
+) -> Result<SiteTensors<'a>, SuiteError> {
     case.weights
         .digest_update(&mut outcome.digest, case.layer, case.site);
     let stored = case.weights.dtype.to_string();
@@ -129,80 +136,27 @@ fn run_case(
         tokens: case.x.nrows(),
         sms: plan.sms,
     };
-    let recipes: Vec<&MixRecipe> = plan.recipes.iter().collect();
-    let (truth, exact) = references(plan.level, case, launch, &recipes);
-    let against = Candidate::run(plan.backend, plan.against, case, launch)?;
+    let projected = Projected::run(plan, &case, launch)?;
+    let layer_inputs = layer_input::measure(plan, &case, &projected);
     let rows = Rows {
         plan,
-        case,
-        truth: &truth,
-        launch,
-        against: &against,
+        case: &case,
+        projected: &projected,
     };
-    let measured = recipes
+    let records = plan
+        .recipes
         .par_iter()
-        .zip(&exact)
-        .map(|(recipe, exact)| measure(&rows, recipe, exact))
+        .zip(&projected.candidates)
+        .zip(&layer_inputs)
+        .map(|((recipe, outputs), layer_input)| rows.records(recipe, outputs, layer_input))
         .collect::<Result<Vec<_>, _>>()?;
-    outcome.yardstick.push(yardstick(&rows)?);
-    merge_certificate(&mut outcome.certificate, truth.certificate);
-    let tensors = SiteTensors {
+    outcome.records.extend(records.into_iter().flatten());
+    outcome.yardstick.push(rows.yardstick(&catalogue::fp32())?);
+    merge_certificate(&mut outcome.certificate, projected.truth.certificate);
+    Ok(SiteTensors {
+        plan,
         case,
-        truth: &truth,
-        candidates: &measured,
-    };
-    sink.site(&tensors).map_err(SuiteError::Dump)?;
-    outcome
-        .records
-        .extend(measured.into_iter().flat_map(|measured| measured.records));
-    Ok(())
-}
-
-fn measure<'a>(
-    rows: &Rows<'_>,
-    recipe: &'a MixRecipe,
-    exact: &Exact<'_>,
-) -> Result<Measured<'a>, SuiteError> {
-    let candidate = if recipe == rows.plan.against {
-        rows.against.clone()
-    } else {
-        Candidate::run(rows.plan.backend, recipe, rows.case, rows.launch)?
-    };
-    let stages = exact.stages(rows.case, &recipe.projection, rows.truth);
-    let records = rows.records(recipe, &candidate, exact, &stages)?;
-    Ok(Measured {
-        recipe,
-        candidate,
-        exact: stages,
-        records,
-    })
-}
-
-fn yardstick(rows: &Rows<'_>) -> Result<Record, SuiteError> {
-    let fp32 = catalogue::fp32();
-    let own;
-    let (mixes, splits) = if *rows.plan.against == fp32 {
-        (&rows.against.mixes, rows.against.splits)
-    } else {
-        let inputs = rows.case.mix_inputs(rows.launch);
-        own = rows.plan.backend.mix(&fp32, &inputs)?;
-        (&own.mixes, own.splits)
-    };
-    let key = Key {
-        suite: "mix".to_owned(),
-        stage: Some(Stage::Mixes.name().to_owned()),
-        ..record_key(rows.plan, rows.case, &fp32.name, splits)
-    };
-    let stage = error::Stage {
-        got: slice(mixes.view()),
-        reference: slice(rows.truth.stages.mixes.view()),
-        exact: None,
-        tokens: rows.case.x.nrows(),
-        format: Stage::Mixes.format(&fp32),
-    };
-    Ok(Record {
-        key,
-        measures: stage.measure()?.into(),
+        projected,
     })
 }
 

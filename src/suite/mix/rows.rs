@@ -5,22 +5,26 @@ use std::ops::Range;
 use ndarray::ArrayView2;
 use ulpdrift_reference::certify::condition;
 
-use super::candidate::{Candidate, STAGES, Stage};
+use super::{
+    candidate::{Candidate, STAGES, Stage},
+    layer_input::LayerInput,
+    projected::{Outputs, Projected},
+};
 use crate::{
     backend::matrix_rule,
     format::Format,
     measure::{
-        against::against,
         bound::{self, BoundOutput, ChainRule, Chains},
         deviation::sum_deviation,
-        error::{self, ErrorMeasures, Scratch},
+        error::{self, ErrorMeasures},
+        stages::Measured,
         value::Value,
     },
     recipe::{MixRecipe, NormPlacement, Order, Projection, SquareSum, Storage, splits::Launch},
     report::{Key, Measures, Record},
     suite::{
         Plan, SuiteError,
-        case::{Case, Exact, Stages64, Truth},
+        case::{Case, Exact, Truth},
         record_key,
     },
     tensor_core::Rule,
@@ -37,12 +41,8 @@ pub struct Rows<'a> {
     pub plan: &'a Plan<'a>,
     /// Weights and inputs.
     pub case: &'a Case,
-    /// The truth.
-    pub truth: &'a Truth,
-    /// The batch the split rules saw.
-    pub launch: Launch,
-    /// The variant every candidate is compared with.
-    pub against: &'a Candidate,
+    /// What was computed of them.
+    pub projected: &'a Projected,
 }
 
 /// A whole tensor as a slice; every tensor here is allocated in standard layout.
@@ -55,16 +55,19 @@ impl Rows<'_> {
     pub fn records(
         &self,
         recipe: &MixRecipe,
-        candidate: &Candidate,
-        exact: &Exact<'_>,
-        stages: &Stages64,
+        outputs: &Outputs,
+        layer_input: &LayerInput,
     ) -> Result<Vec<Record>, SuiteError> {
-        let bounds = self.bounds(recipe, exact)?;
-        let mut scratch = Scratch::default();
+        let candidate = &outputs.candidate;
         STAGES
             .iter()
             .map(|&stage| {
-                let mut measures = self.stage(stage, recipe, candidate, stages, &mut scratch)?;
+                let mut measures = match stage {
+                    Stage::Y => layer_input.y.into(),
+                    Stage::YBf16 => layer_input.y_bf16.into(),
+                    _ => self.stage(stage, recipe, outputs)?,
+                };
+                let bounds = &outputs.bounds;
                 match stage {
                     Stage::Dot => add_bound(&mut measures, candidate.dot.view(), &bounds.dot)?,
                     Stage::Mixes => {
@@ -83,33 +86,52 @@ impl Rows<'_> {
             .collect()
     }
 
+    /// What fp32 has at `mixes`: what the verdict `exact` is measured by.
+    pub fn yardstick(&self, fp32: &MixRecipe) -> Result<Record, SuiteError> {
+        let yardstick = &self.projected.yardstick;
+        let key = Key {
+            suite: "mix".to_owned(),
+            stage: Some(Stage::Mixes.name().to_owned()),
+            ..record_key(self.plan, self.case, &fp32.name, yardstick.splits)
+        };
+        let stage = error::Stage {
+            got: slice(yardstick.mixes.view()),
+            reference: slice(self.projected.truth.stages.mixes.view()),
+            exact: None,
+            other: None,
+            tokens: self.case.x.nrows(),
+            format: Stage::Mixes.format(fp32),
+        };
+        Ok(Record {
+            key,
+            measures: stage.measure_at(self.plan.level)?.into(),
+        })
+    }
+
+    /// A stage before the layer input.
     fn stage(
         &self,
         stage: Stage,
         recipe: &MixRecipe,
-        candidate: &Candidate,
-        stages: &Stages64,
-        scratch: &mut Scratch,
+        outputs: &Outputs,
     ) -> Result<Measures, SuiteError> {
         let norm = recipe.projection.norm;
-        let got = slice(stage.got(candidate));
         let compared = error::Stage {
-            got,
-            reference: slice(stage.fp64(&self.truth.stages, norm)),
-            exact: Some(slice(stage.fp64(stages, norm))),
+            got: stage.got(&outputs.candidate).map_or(&[], slice),
+            reference: stage
+                .fp64(&self.projected.truth.stages, norm)
+                .map_or(&[], slice),
+            exact: stage.fp64(&outputs.exact, norm).map(slice),
+            other: self.comparable(stage, norm),
             tokens: self.case.x.nrows(),
             format: stage.format(recipe),
         };
-        let mut errors = compared.measure_with(scratch)?;
+        let Measured {
+            mut errors,
+            against,
+        } = compared.measure_at(self.plan.level)?;
         self.add_condition(stage, &mut errors);
-        let mut measures: Measures = errors.into();
-        if let Some(other) = self.comparable(stage, norm) {
-            let against = against(got, other)?;
-            measures.against_rel_l2 = Some(against.against_rel_l2);
-            measures.against_cosine_gap = Some(against.against_cosine_gap);
-            measures.changed = Some(against.changed);
-        }
-        Ok(measures)
+        Ok(Measured { errors, against }.into())
     }
 
     /// What the `--against` variant has where this one, which normalises as `norm` says, has `stage`.
@@ -120,7 +142,7 @@ impl Rows<'_> {
             (Stage::Dot, NormPlacement::After, NormPlacement::Before) => return None,
             _ => stage,
         };
-        Some(slice(stage.got(self.against)))
+        stage.got(&self.projected.against).map(slice)
     }
 
     /// The condition number of the worst element, where the stage is a sum of products of inputs.
@@ -149,7 +171,7 @@ impl Rows<'_> {
         measures: &mut Measures,
         candidate: &Candidate,
     ) -> Result<(), SuiteError> {
-        let truth = &self.truth.stages.comb.view();
+        let truth = &self.projected.truth.stages.comb.view();
         let sums = sum_deviation(&candidate.comb.view(), truth, self.case.hc)?;
         measures.row_sum_dev = Some(sums.row_sum_dev);
         measures.col_sum_dev = Some(sums.col_sum_dev);
@@ -157,57 +179,75 @@ impl Rows<'_> {
         measures.col_sum_dev_ref = Some(sums.col_sum_dev_ref);
         Ok(())
     }
-
-    /// The prefix bounds of `dot` and `mixes`.
-    fn bounds(&self, recipe: &MixRecipe, exact: &Exact<'_>) -> Result<Bounds, SuiteError> {
-        let projection = &recipe.projection;
-        let k = self.case.x.ncols();
-        let ranges = projection.order.ranges(k, self.launch);
-        let order = match projection.order {
-            Order::Chains { partials, .. } => bound::Order::splits(&ranges, partials.format()),
-            Order::ThreadStrided { threads } => bound::Order::strided(k, threads),
-        };
-        let terms: Vec<bound::Operands<'_>> = projection
-            .products()
-            .iter()
-            .map(|product| bound::Operands {
-                x: exact.operands.x[product.x].view(),
-                weight: exact.operands.weights[product.weight].view(),
-            })
-            .collect();
-        let rule = matrix_rule(self.plan.backend.info().arch, recipe)?;
-        let chains = Chains {
-            rule: rule.map_or(bound::Rule::Fma32, |rule| {
-                bound::Rule::TensorCore(chain_rule(&rule))
-            }),
-            terms: &terms,
-            order: &order,
-        };
-        let accumulated = chains.evaluate(self.plan.level)?;
-        let dot = match recipe.output {
-            Storage::F32 => accumulated,
-            Storage::Bf16 => accumulated.rounded_to(recipe.output.format()),
-        };
-        let mixes = match projection.norm {
-            NormPlacement::Before => dot.clone(),
-            NormPlacement::After => {
-                let factors = self.truth.rms.to_vec();
-                let error = rms_relative_error(projection, k, &ranges, &factors);
-                // The product is an fp32 one, whatever it is stored in afterwards.
-                let product = dot.clone().times(&factors, error, Format::F32)?;
-                match recipe.scaled {
-                    Storage::F32 => product,
-                    Storage::Bf16 => product.rounded_to(recipe.scaled.format()),
-                }
-            }
-        };
-        Ok(Bounds { dot, mixes })
-    }
 }
 
-struct Bounds {
-    dot: BoundOutput,
-    mixes: BoundOutput,
+/// The prefix bounds of `dot` and `mixes`.
+pub fn bounds(
+    plan: &Plan<'_>,
+    case: &Case,
+    launch: Launch,
+    truth: &Truth,
+    recipe: &MixRecipe,
+    exact: &Exact<'_>,
+) -> Result<Bounds, SuiteError> {
+    let projection = &recipe.projection;
+    let k = case.x.ncols();
+    let ranges = projection.order.ranges(k, launch);
+    let order = match projection.order {
+        Order::Chains { partials, .. } => bound::Order::splits(&ranges, partials.format()),
+        Order::ThreadStrided { threads } => bound::Order::strided(k, threads),
+    };
+    let terms: Vec<bound::Operands<'_>> = projection
+        .products()
+        .iter()
+        .map(|product| bound::Operands {
+            x: exact.operands.x[product.x].view(),
+            weight: exact.operands.weights[product.weight].view(),
+        })
+        .collect();
+    let rule = matrix_rule(plan.backend.info().arch, recipe)?;
+    let chains = Chains {
+        rule: rule.map_or(bound::Rule::Fma32, |rule| {
+            bound::Rule::TensorCore(chain_rule(&rule))
+        }),
+        terms: &terms,
+        order: &order,
+    };
+    let accumulated = chains.evaluate(plan.level)?;
+    let dot = match recipe.output {
+        Storage::F32 => accumulated,
+        Storage::Bf16 => accumulated.rounded_to(recipe.output.format()),
+    };
+    let mixes = match projection.norm {
+        NormPlacement::Before => dot.clone(),
+        NormPlacement::After => {
+            let factors = truth.rms.to_vec();
+            let error = rms_relative_error(projection, k, &ranges, &factors);
+            // The product is an fp32 one, whatever it is stored in afterwards.
+            let product = dot.clone().times(&factors, error, Format::F32)?;
+            match recipe.scaled {
+                Storage::F32 => product,
+                Storage::Bf16 => product.rounded_to(recipe.scaled.format()),
+            }
+        }
+    };
+    Ok(Bounds { dot, mixes })
+}
+
+/// How far a recipe's unit may be from the recipe-exact value.
+pub struct Bounds {
+    /// Of the projection's stored output.
+    pub dot: BoundOutput,
+    /// Of the mixes.
+    pub mixes: BoundOutput,
+}
+
+impl Bounds {
+    /// Appends the tokens that follow.
+    pub fn append(&mut self, later: &Self) {
+        self.dot.append(&later.dot);
+        self.mixes.append(&later.mixes);
+    }
 }
 
 fn chain_rule(rule: &Rule) -> ChainRule {

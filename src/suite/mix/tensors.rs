@@ -9,86 +9,192 @@
 //!
 //! `dot.reference` is Σxw; a recipe that normalises first is measured at `dot` against
 //! `mixes.reference`, since its projection is that of the normalised x.
+//!
+//! A tensor's values are had when they are asked for: the layer input of a variant is made then, and
+//! gone when the next tensor is.
 
-use ndarray::ArrayView2;
+use ndarray::{Array2, ArrayView2, CowArray, Ix2};
+use ulpdrift_reference::mix::collapse;
 
-use super::{Measured, STAGES, SiteTensors, Stage};
+use super::{
+    STAGES, Stage, layer_input,
+    projected::{Outputs, Projected},
+};
 use crate::{
     format::{Format, Rounding, bf16},
-    recipe::NormPlacement,
+    recipe::{MixRecipe, NormPlacement},
+    suite::{Plan, case::Case},
 };
+
+/// The tensors behind the rows of one site.
+pub struct SiteTensors<'a> {
+    pub(super) plan: &'a Plan<'a>,
+    pub(super) case: Case,
+    pub(super) projected: Projected,
+}
 
 /// A tensor to be written.
 pub struct NamedTensor<'a> {
     /// Its full name.
     pub name: String,
-    /// Its values.
-    pub values: Values<'a>,
+    /// Rows and columns.
+    pub shape: [usize; 2],
+    /// The format it is written in.
+    pub stored: Stored,
+    content: Content<'a>,
 }
 
-/// Values in the format they are written in.
-#[derive(Clone, Copy)]
-pub enum Values<'a> {
-    /// fp32.
-    F32(ArrayView2<'a, f32>),
-    /// Values that are exact in bfloat16.
-    Bf16(ArrayView2<'a, f32>),
+/// The format a tensor is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
     /// fp64.
-    F64(ArrayView2<'a, f64>),
+    F64,
+    /// fp32.
+    F32,
+    /// bfloat16, in which the values are exact.
+    Bf16,
 }
 
-impl SiteTensors<'_> {
+/// A tensor's values.
+pub enum Values<'a> {
+    /// fp32, or values that are exact in bfloat16.
+    F32(CowArray<'a, f32, Ix2>),
+    /// fp64.
+    F64(CowArray<'a, f64, Ix2>),
+}
+
+/// Where a tensor's values come from.
+#[derive(Clone, Copy)]
+enum Content<'a> {
+    F32(ArrayView2<'a, f32>),
+    F64(ArrayView2<'a, f64>),
+    LayerInput {
+        site: &'a SiteTensors<'a>,
+        recipe: &'a MixRecipe,
+        outputs: &'a Outputs,
+    },
+    LayerInput64 {
+        site: &'a SiteTensors<'a>,
+        pre: ArrayView2<'a, f64>,
+    },
+}
+
+impl NamedTensor<'_> {
+    /// Its values, made now if nobody keeps them.
+    #[must_use]
+    pub fn values(&self) -> Values<'_> {
+        match self.content {
+            Content::F32(values) => Values::F32(values.into()),
+            Content::F64(values) => Values::F64(values.into()),
+            Content::LayerInput64 { site, pre } => {
+                Values::F64(collapse(pre, site.case.x.view()).into())
+            }
+            Content::LayerInput {
+                site,
+                recipe,
+                outputs,
+            } => Values::F32(site.layer_input(recipe, outputs, self.stored).into()),
+        }
+    }
+}
+
+impl<'a> SiteTensors<'a> {
+    /// `L17.ffn`.
+    #[must_use]
+    pub fn place(&self) -> String {
+        self.case.place()
+    }
+
     /// Every tensor of the site.
     #[must_use]
-    pub fn named(&self) -> Vec<NamedTensor<'_>> {
-        let place = self.case.place();
+    pub fn named(&'a self) -> Vec<NamedTensor<'a>> {
+        let place = self.place();
         let x = self.case.x.view();
         let exact = x.iter().all(|&value| {
             bf16::round_f32(value, Rounding::NearestEven).to_bits() == value.to_bits()
         });
-        let values = if exact {
-            Values::Bf16(x)
-        } else {
-            Values::F32(x)
-        };
-        let mut tensors = vec![NamedTensor {
-            name: format!("{place}.x"),
-            values,
-        }];
+        let stored = if exact { Stored::Bf16 } else { Stored::F32 };
+        let mut tensors = vec![self.tensor(format!("{place}.x"), stored, Content::F32(x))];
         for stage in STAGES {
+            let name = format!("{place}.{}", stage.name());
             if stage != Stage::YBf16 {
-                tensors.push(NamedTensor {
-                    name: format!("{place}.{}.reference", stage.name()),
-                    values: Values::F64(stage.fp64(&self.truth.stages, NormPlacement::After)),
-                });
+                let truth = &self.projected.truth.stages;
+                let content = match stage.fp64(truth, NormPlacement::After) {
+                    Some(values) => Content::F64(values),
+                    None => self.layer_input64(&truth.pre),
+                };
+                tensors.push(self.tensor(format!("{name}.reference"), Stored::F64, content));
             }
-            for measured in self.candidates {
-                tensors.extend(measured.named(&place, stage));
+            for (recipe, outputs) in self.plan.recipes.iter().zip(&self.projected.candidates) {
+                tensors.extend(self.of_variant(&name, stage, recipe, outputs));
             }
         }
         tensors
     }
-}
 
-impl Measured<'_> {
-    fn named(&self, place: &str, stage: Stage) -> Vec<NamedTensor<'_>> {
-        let name = format!("{place}.{}.{}", stage.name(), self.recipe.name);
-        let got = stage.got(&self.candidate);
-        let values = match stage.format(self.recipe) {
-            Format::Bf16 => Values::Bf16(got),
-            _ => Values::F32(got),
+    /// What a variant got at a stage, and its recipe-exact value.
+    fn of_variant(
+        &'a self,
+        stage_name: &str,
+        stage: Stage,
+        recipe: &'a MixRecipe,
+        outputs: &'a Outputs,
+    ) -> Vec<NamedTensor<'a>> {
+        let name = format!("{stage_name}.{}", recipe.name);
+        let stored = match stage.format(recipe) {
+            Format::Bf16 => Stored::Bf16,
+            _ => Stored::F32,
         };
-        let exact = Values::F64(stage.fp64(&self.exact, self.recipe.projection.norm));
-        let mut tensors = vec![NamedTensor {
-            name: name.clone(),
-            values,
-        }];
+        let got = match stage.got(&outputs.candidate) {
+            Some(values) => Content::F32(values),
+            None => Content::LayerInput {
+                site: self,
+                recipe,
+                outputs,
+            },
+        };
+        let exact = match stage.fp64(&outputs.exact, recipe.projection.norm) {
+            Some(values) => Content::F64(values),
+            None => self.layer_input64(&outputs.exact.pre),
+        };
+        let mut tensors = vec![self.tensor(name.clone(), stored, got)];
         if stage != Stage::YBf16 {
-            tensors.push(NamedTensor {
-                name: format!("{name}.exact"),
-                values: exact,
-            });
+            tensors.push(self.tensor(format!("{name}.exact"), Stored::F64, exact));
         }
         tensors
+    }
+
+    fn layer_input64(&'a self, pre: &'a Array2<f64>) -> Content<'a> {
+        Content::LayerInput64 {
+            site: self,
+            pre: pre.view(),
+        }
+    }
+
+    fn layer_input(&self, recipe: &MixRecipe, outputs: &Outputs, stored: Stored) -> Array2<f32> {
+        let pre = outputs.candidate.pre.view();
+        let y = layer_input::fp32(self.plan.backend, recipe, pre, self.case.x.view());
+        if stored == Stored::Bf16 {
+            layer_input::rounded(&y)
+        } else {
+            y
+        }
+    }
+
+    fn tensor(&self, name: String, stored: Stored, content: Content<'a>) -> NamedTensor<'a> {
+        let (tokens, width) = self.case.x.dim();
+        let shape = match content {
+            Content::F32(values) => [values.nrows(), values.ncols()],
+            Content::F64(values) => [values.nrows(), values.ncols()],
+            Content::LayerInput { .. } | Content::LayerInput64 { .. } => {
+                [tokens, width / self.case.hc]
+            }
+        };
+        NamedTensor {
+            name,
+            shape,
+            stored,
+            content,
+        }
     }
 }

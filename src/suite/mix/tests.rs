@@ -6,7 +6,10 @@ mod nonfinite;
 mod records;
 mod repeat;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use ndarray::Array2;
 use ulpdrift_reference::simd::Level;
@@ -16,7 +19,7 @@ use crate::{
     activations::{Activations, Inputs},
     backend::{Backend, emulate::Emulate},
     checkpoint::{Checkpoint, HcWeights, NonFinite, Site, StoredType, SyntheticModel},
-    recipe::{Order, Storage, catalogue::builtin, splits::SplitRule},
+    recipe::{MixRecipe, Order, Storage, catalogue::builtin, splits::SplitRule},
     report::Class,
     tensor_core::Arch,
     verdict::{self, VerdictLimits},
@@ -103,7 +106,7 @@ impl Setup {
     fn run_case(&self, backend: &dyn Backend, case: &Case) -> Outcome {
         let mut outcome = Outcome::default();
         self.with_plan(backend, |plan| {
-            super::run_case(plan, case, &mut outcome, &mut Nowhere).expect("the case runs");
+            super::run_case(plan, case.clone(), &mut outcome).expect("the case runs");
         });
         outcome
     }
@@ -128,13 +131,13 @@ fn case(x: Array2<f32>, function: Array2<f32>) -> Case {
     Case {
         layer: 0,
         site: Site::Attn,
-        x,
-        weights: HcWeights {
+        x: x.into_shared(),
+        weights: Arc::new(HcWeights {
             base: vec![0.1; function.nrows()],
             function,
             scale: [0.1, 0.15, 0.7],
             dtype: StoredType::F32,
-        },
+        }),
         hc: 4,
         norm_eps: 1e-6,
         hc_eps: 1e-6,

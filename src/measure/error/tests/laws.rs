@@ -27,6 +27,18 @@ fn widened(values: &[i32]) -> Vec<f64> {
     values.iter().map(|&value| f64::from(value)).collect()
 }
 
+fn stage(got: &[f64], reference: &[f64]) -> ErrorMeasures {
+    let stage = Stage {
+        got,
+        reference,
+        exact: None,
+        other: None,
+        tokens: 1,
+        format: Format::F32,
+    };
+    stage.measure().expect("well formed").errors
+}
+
 proptest! {
     // 1 - cosine as (|g|²|r|² - <g,r>²) / (|g||r| (|g||r| + <g,r>)), its numerator exact.
     #[test]
@@ -35,7 +47,7 @@ proptest! {
         prop_assume!(gg > 0 && rr > 0 && gr > 0);
         let norms = (gg as f64).sqrt() * (rr as f64).sqrt();
         let exact = (gg * rr - gr * gr) as f64 / (norms * (norms + gr as f64));
-        let gap = norm::cosine_gap(&widened(&got), &widened(&reference));
+        let gap = stage(&widened(&got), &widened(&reference)).cosine_gap.0;
         // An element of g/|g| - r/|r| carries 2^-52 of itself, which counts when they nearly agree.
         let allowed = 1e-13 * exact + 1e-15 * exact.sqrt() + 1e-31;
         prop_assert!((gap - exact).abs() <= allowed, "{gap:e} is not {exact:e}");
@@ -65,9 +77,6 @@ proptest! {
         let at = |values: &[i32]| -> Vec<f64> {
             values.iter().map(|&value| f64::from(value) * scale).collect()
         };
-        let stage = |got: &[f64], reference: &[f64]| Stage {
-            got, reference, exact: None, tokens: 1, format: Format::F32,
-        }.measure().expect("well formed");
         let plain = stage(&widened(&got), &widened(&reference));
         let mut scaled = stage(&at(&got), &at(&reference));
         prop_assert_eq!(scaled.max_abs.0, plain.max_abs.0 * scale);
@@ -94,9 +103,10 @@ proptest! {
         let got: Vec<f32> = bits.iter().map(|&(g, _)| f32::from_bits(g)).collect();
         let reference: Vec<f64> = bits.iter().map(|&(_, r)| f64::from_bits(r)).collect();
         let stage = Stage {
-            got: &got, reference: &reference, exact: Some(&reference), tokens, format: Format::Bf16,
+            got: &got, reference: &reference, exact: Some(&reference), other: Some(&got), tokens,
+            format: Format::Bf16,
         };
-        if let Ok(measures) = stage.measure() {
+        if let Ok(Measured { errors: measures, .. }) = stage.measure() {
             let json = serde_json::to_string(&measures).expect("serialises");
             prop_assert!(!json.contains("null"));
             if measures.class_mismatch > 0 {

@@ -191,7 +191,8 @@ fn rows_whose_squares_underflow_are_inside_the_bound() {
             case.x = case
                 .x
                 .slice(s![..1, ..])
-                .mapv(|value| value * 2f32.powi(exponent));
+                .mapv(|value| value * 2f32.powi(exponent))
+                .into_shared();
             check(&Setup::tiny(), &case);
         }
     }

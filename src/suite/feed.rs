@@ -1,0 +1,87 @@
+//! Cases read ahead: while one layer is computed, the weights and inputs of the next are read or
+//! drawn. Two layers are in memory at most, however many the model has.
+
+use std::{sync::mpsc, thread};
+
+use ndarray::ArcArray2;
+
+use super::{Plan, Skip, SuiteError, case::Case};
+use crate::checkpoint::Site;
+
+/// What became of one site.
+pub enum Fed {
+    /// Its weights and inputs.
+    Case(Case),
+    /// The inputs lack it.
+    Skipped(Skip),
+}
+
+/// Hands every site of the plan to `take`, layer by layer.
+///
+/// # Errors
+/// Weights or inputs that cannot be read; whatever `take` gives up for.
+pub fn feed(
+    plan: &Plan<'_>,
+    mut take: impl FnMut(Fed) -> Result<(), SuiteError>,
+) -> Result<(), SuiteError> {
+    thread::scope(|scope| {
+        // Without room in between, the reader starts on a layer when the one before is taken.
+        let (sender, layers) = mpsc::sync_channel(0);
+        spawn(scope, "reader", move || {
+            for &layer in plan.layers {
+                let read = read(plan, layer);
+                let failed = read.is_err();
+                if sender.send(read).is_err() || failed {
+                    return;
+                }
+            }
+        })?;
+        for layer in layers {
+            for fed in layer? {
+                take(fed)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Starts a thread of `scope`.
+///
+/// # Errors
+/// The system has no thread left.
+pub fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope thread::Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<thread::ScopedJoinHandle<'scope, T>, SuiteError> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn_scoped(scope, work)
+        .map_err(SuiteError::Thread)
+}
+
+/// Every site of one layer.
+fn read(plan: &Plan<'_>, layer: u32) -> Result<Vec<Fed>, SuiteError> {
+    let mut shared: Option<ArcArray2<f32>> = None;
+    let mut fed = Vec::with_capacity(plan.sites.len());
+    for &site in plan.sites {
+        let x = match shared.clone() {
+            Some(x) => Some(x),
+            None => inputs(plan, layer, site)?,
+        };
+        if plan.activations.shared_by_sites() {
+            shared.clone_from(&x);
+        }
+        fed.push(match x {
+            Some(x) => Fed::Case(Case::with_inputs(plan, layer, site, x)?),
+            None => Fed::Skipped(Skip::site(plan, layer, site)),
+        });
+    }
+    Ok(fed)
+}
+
+fn inputs(plan: &Plan<'_>, layer: u32, site: Site) -> Result<Option<ArcArray2<f32>>, SuiteError> {
+    let tokens = 0..plan.tokens_at(layer, site);
+    let x = plan.activations.tokens(layer, site, tokens)?;
+    Ok(x.map(ndarray::Array2::into_shared))
+}

@@ -1,0 +1,142 @@
+//! From x to the gates: the truth, every candidate and its bound, a slice of the tokens at a time.
+//!
+//! Rows do not depend on each other, so a slice gets the bits it has in the whole batch. What a slice
+//! needs besides x (operands rounded by a recipe, transposed panels) is gone before the next, and
+//! what stays of it is [T, 24].
+
+use rayon::prelude::*;
+
+use super::{
+    candidate::Candidate,
+    rows::{Bounds, bounds},
+};
+use crate::{
+    recipe::{MixRecipe, catalogue, splits::Launch},
+    suite::{
+        Plan, SuiteError,
+        case::{Case, References, Stages64, Truth},
+    },
+};
+use ndarray::Array2;
+
+/// Tokens per slice.
+const SLICE: usize = 512;
+
+/// Bytes of x for which recipes run side by side: below this a recipe alone has too few tiles to
+/// share out, above it the operands of several would be in memory at once.
+const TOGETHER: usize = 64 << 20;
+
+/// What was computed of a case, or of a slice of it.
+pub struct Projected {
+    /// The truth.
+    pub truth: Truth,
+    /// Outputs of the variant that all are compared with.
+    pub against: Candidate,
+    /// The mixes of recipe `fp32`, and the ranges it cut K into.
+    pub yardstick: Yardstick,
+    /// Per recipe of the plan.
+    pub candidates: Vec<Outputs>,
+}
+
+/// What the verdict `exact` is measured by.
+pub struct Yardstick {
+    /// [T, N].
+    pub mixes: Array2<f32>,
+    /// Ranges K was cut into.
+    pub splits: usize,
+}
+
+/// A candidate with what it is measured against.
+pub struct Outputs {
+    /// What it got.
+    pub candidate: Candidate,
+    /// What its rounded operands make in fp64.
+    pub exact: Stages64,
+    /// How far its unit may be from that.
+    pub bounds: Bounds,
+}
+
+impl Projected {
+    /// Runs every recipe of the plan on a case.
+    ///
+    /// # Errors
+    /// A recipe the backend cannot run.
+    pub fn run(plan: &Plan<'_>, case: &Case, launch: Launch) -> Result<Self, SuiteError> {
+        let tokens = case.x.nrows();
+        let mut whole = slice(plan, &case.tokens(0..tokens.min(SLICE)), launch)?;
+        for start in (SLICE..tokens).step_by(SLICE) {
+            let part = case.tokens(start..(start + SLICE).min(tokens));
+            whole.append(&slice(plan, &part, launch)?);
+        }
+        Ok(whole)
+    }
+
+    fn append(&mut self, later: &Self) {
+        self.truth.append(&later.truth);
+        self.against.append(&later.against);
+        crate::suite::case::append(&mut self.yardstick.mixes, &later.yardstick.mixes);
+        for (outputs, later) in self.candidates.iter_mut().zip(&later.candidates) {
+            outputs.candidate.append(&later.candidate);
+            outputs.exact.append(&later.exact);
+            outputs.bounds.append(&later.bounds);
+        }
+    }
+}
+
+fn slice(plan: &Plan<'_>, case: &Case, launch: Launch) -> Result<Projected, SuiteError> {
+    let recipes: Vec<&MixRecipe> = plan.recipes.iter().collect();
+    let references = References::new(plan.level, case, launch, &recipes);
+    let against = Candidate::run(plan.backend, plan.against, case, launch)?;
+    let yardstick = yardstick(plan, case, launch, &against)?;
+    let outputs = |index: usize, recipe: &MixRecipe| -> Result<Outputs, SuiteError> {
+        let exact = references.exact(index, recipe);
+        let candidate = if recipe == plan.against {
+            against.clone()
+        } else {
+            Candidate::run(plan.backend, recipe, case, launch)?
+        };
+        Ok(Outputs {
+            candidate,
+            exact: exact.stages(case, &recipe.projection, &references.truth),
+            bounds: bounds(plan, case, launch, &references.truth, recipe, &exact)?,
+        })
+    };
+    let bytes = size_of_val(case.x.as_slice().unwrap_or_default()).max(1);
+    let together = (TOGETHER / bytes).max(1);
+    let mut candidates = Vec::with_capacity(recipes.len());
+    for (group, recipes) in recipes.chunks(together).enumerate() {
+        let first = group * together;
+        let group = recipes
+            .par_iter()
+            .enumerate()
+            .map(|(index, recipe)| outputs(first + index, recipe))
+            .collect::<Result<Vec<_>, _>>()?;
+        candidates.extend(group);
+    }
+    Ok(Projected {
+        truth: references.truth,
+        against,
+        yardstick,
+        candidates,
+    })
+}
+
+fn yardstick(
+    plan: &Plan<'_>,
+    case: &Case,
+    launch: Launch,
+    against: &Candidate,
+) -> Result<Yardstick, SuiteError> {
+    let fp32 = catalogue::fp32();
+    if *plan.against == fp32 {
+        return Ok(Yardstick {
+            mixes: against.mixes.clone(),
+            splits: against.splits,
+        });
+    }
+    let own = plan.backend.mix(&fp32, &case.mix_inputs(launch))?;
+    Ok(Yardstick {
+        mixes: own.mixes,
+        splits: own.splits,
+    })
+}
