@@ -1,19 +1,22 @@
 //! Runs recipes on any CPU: matrix units by the bit-exact model of [`crate::tensor_core`], the fp32
 //! parts as IEEE operations in the kernels' order.
 
+mod fma;
 mod lanes;
+mod panel;
 mod rms;
 mod split;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use std::ops::Range;
 
-use ndarray::{Array, Array1, Array2, Array3, ArrayView2, ArrayViewMut2, Axis, Dimension, Zip, s};
+use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
 use ulpdrift_reference::simd::Level;
 
-use self::lanes::{LANES, Lane};
+use self::fma::FmaProjection;
 use super::{Backend, BackendError, BackendInfo, Mix, MixInputs, Split, SplitInputs, matrix_rule};
 use crate::{
     format::Rounding,
@@ -55,22 +58,18 @@ impl Backend for Emulate {
         let rms = rms::factor(self.level, projection, x.view(), &ranges, inputs.norm_eps);
         let operands = projection.operands(x.view(), function.view(), rms.view());
         let mut dot = match (projection.order, matrix_rule(self.arch, recipe)?) {
-            (Order::ThreadStrided { threads }, _) => self.strided(projection, &operands, threads),
-            (Order::Chains { partials, .. }, None) => {
-                sum_splits(self.fma_chains(projection, &operands, &ranges), partials)
+            (Order::Chains { partials, .. }, Some(rule)) => {
+                self.matrix_sums(projection, &rule, &operands, &ranges, partials)
             }
-            (Order::Chains { partials, .. }, Some(rule)) => sum_splits(
-                self.matrix_chains(projection, &rule, &operands, &ranges),
-                partials,
-            ),
+            _ => FmaProjection::new(self.level, projection, &operands, &ranges).run(),
         };
-        store(&mut dot, recipe.output);
+        store(dot.as_slice_mut().unwrap_or_default(), recipe.output);
         let mut mixes = dot.clone();
         if projection.norm == NormPlacement::After {
             Zip::from(mixes.rows_mut())
                 .and(&rms)
                 .for_each(|mut row, &factor| row.mapv_inplace(|value| value * factor));
-            store(&mut mixes, recipe.scaled);
+            store(mixes.as_slice_mut().unwrap_or_default(), recipe.scaled);
         }
         Ok(Mix {
             dot,
@@ -81,7 +80,7 @@ impl Backend for Emulate {
     }
 
     fn split_sinkhorn<'a>(&self, epilogue: &'a Epilogue, inputs: &SplitInputs<'a>) -> Split {
-        split::split_sinkhorn(epilogue, inputs)
+        split::split_sinkhorn(self.level, epilogue, inputs)
     }
 
     fn collapse(
@@ -107,157 +106,57 @@ impl Backend for Emulate {
 }
 
 impl Emulate {
-    /// Partial sums [ranges, T, N] on a matrix unit: the chains of a compensated recipe follow one
-    /// another in one accumulator.
-    fn matrix_chains(
+    /// The projection [T, N] on a matrix unit, block by block of tokens, so that the partial sums of a
+    /// block are added while they are near.
+    fn matrix_sums(
         &self,
         projection: &Projection,
         rule: &Rule,
         operands: &Operands<'_>,
         ranges: &[Range<usize>],
-    ) -> Array3<f32> {
+        partials: Storage,
+    ) -> Array2<f32> {
         let packed: Vec<PackedWeights> = operands
             .weights
             .iter()
             .map(|weight| PackedWeights::new(rule.operand, weight.view()))
             .collect();
-        let mut partials = empty_partials(operands, ranges);
-        for product in projection.products() {
-            let x = operands.x[product.x].view();
-            chains(
-                rule,
-                self.level,
-                x,
-                &packed[product.weight],
-                ranges,
-                &mut partials,
-            );
-        }
-        partials
-    }
-
-    /// Partial sums [ranges, T, N] by fp32 FMA chains.
-    fn fma_chains(
-        &self,
-        projection: &Projection,
-        operands: &Operands<'_>,
-        ranges: &[Range<usize>],
-    ) -> Array3<f32> {
-        let mut partials = empty_partials(operands, ranges);
-        for product in projection.products() {
-            let (x, weights) = (&operands.x[product.x], &operands.weights[product.weight]);
-            partials
-                .axis_chunks_iter_mut(Axis(1), LANES)
-                .into_par_iter()
-                .enumerate()
-                .for_each(|(index, mut partials)| {
-                    let tile = lanes::tile(x.view(), index * LANES);
-                    for (range, mut partials) in ranges.iter().zip(partials.outer_iter_mut()) {
-                        let weights = weights.slice(s![.., range.clone()]);
-                        self.fma_tile(&tile[range.clone()], weights, &mut partials);
-                    }
-                });
-        }
-        partials
-    }
-
-    /// Continues the chains of one tile and range: `x` [k][16], `weights` [N, k], `acc` [≤16, N].
-    fn fma_tile(&self, x: &[Lane], weights: ArrayView2<'_, f32>, acc: &mut ArrayViewMut2<'_, f32>) {
-        /// Outputs that share one pass over x: enough chains to hide the latency of an FMA.
-        const TOGETHER: usize = 8;
-        let rows: Vec<&[f32]> = weights
-            .rows()
-            .into_iter()
-            .filter_map(|row| row.to_slice())
-            .collect();
-        for (group, rows) in rows.chunks(TOGETHER).enumerate() {
-            let first = group * TOGETHER;
-            let mut sums = vec![[0.0; LANES]; rows.len()];
-            for ((token, output), &value) in acc.indexed_iter() {
-                if (first..first + rows.len()).contains(&output) {
-                    sums[output - first][token] = value;
-                }
-            }
-            match (
-                <&[&[f32]; TOGETHER]>::try_from(rows),
-                sums.as_mut_slice().try_into(),
-            ) {
-                (Ok(rows), Ok(sums)) => lanes::chains::<TOGETHER>(self.level, x, rows, sums),
-                _ => {
-                    for (row, sum) in rows.iter().zip(&mut sums) {
-                        lanes::chains::<1>(self.level, x, &[*row], std::array::from_mut(sum));
-                    }
-                }
-            }
-            for (output, sum) in sums.iter().enumerate() {
-                for (value, &lane) in acc.column_mut(first + output).iter_mut().zip(sum) {
-                    *value = lane;
-                }
-            }
-        }
-    }
-
-    /// The projection [T, N] by strided threads and a block tree: the chains of a compensated recipe
-    /// follow one another in each thread's accumulator.
-    fn strided(
-        &self,
-        projection: &Projection,
-        operands: &Operands<'_>,
-        threads: usize,
-    ) -> Array2<f32> {
-        let mut total = Array2::zeros((operands.x[0].nrows(), operands.weights[0].nrows()));
-        total
-            .axis_chunks_iter_mut(Axis(0), LANES)
+        let outputs = operands.weights[0].nrows();
+        let mut sums = Array2::zeros((operands.x[0].nrows(), outputs));
+        sums.axis_chunks_iter_mut(Axis(0), BLOCK_TOKENS)
             .into_par_iter()
             .enumerate()
-            .for_each(|(index, mut total)| {
-                let tiles: Vec<Vec<Lane>> = operands
-                    .x
-                    .iter()
-                    .map(|x| lanes::tile(x.view(), index * LANES))
-                    .collect();
-                for (output, mut total) in total.columns_mut().into_iter().enumerate() {
-                    let mut partials = vec![[0.0; LANES]; threads];
-                    for product in projection.products() {
-                        let weights = operands.weights[product.weight].row(output);
-                        let weights = weights.to_slice().unwrap_or_default();
-                        lanes::strided(self.level, &tiles[product.x], weights, &mut partials);
-                    }
-                    lanes::tree(self.level, &mut partials);
-                    for (total, &lane) in total.iter_mut().zip(&partials[0]) {
-                        *total = lane;
+            .for_each(|(index, mut sums)| {
+                let first = index * BLOCK_TOKENS;
+                let rows = first..first + sums.nrows();
+                let mut chained = Array3::zeros((ranges.len(), rows.len(), outputs));
+                // The chains of a compensated recipe follow one another in one accumulator.
+                for product in projection.products() {
+                    let x = operands.x[product.x].slice(s![rows.clone(), ..]);
+                    let weights = &packed[product.weight];
+                    chains(rule, self.level, x, weights, ranges, &mut chained);
+                }
+                store(chained.as_slice_mut().unwrap_or_default(), partials);
+                for (split, partial) in chained.outer_iter().enumerate() {
+                    match split {
+                        0 => sums.assign(&partial),
+                        _ => sums += &partial,
                     }
                 }
             });
-        total
+        sums
     }
 }
 
-fn empty_partials(operands: &Operands<'_>, ranges: &[Range<usize>]) -> Array3<f32> {
-    Array3::zeros((
-        ranges.len(),
-        operands.x[0].nrows(),
-        operands.weights[0].nrows(),
-    ))
-}
+/// Tokens of a task on a matrix unit.
+const BLOCK_TOKENS: usize = 64;
 
-/// Adds the partial sums ascending, each stored in `format` first.
-fn sum_splits(mut partials: Array3<f32>, format: Storage) -> Array2<f32> {
-    store(&mut partials, format);
-    let mut splits = partials.outer_iter();
-    let mut sum = splits
-        .next()
-        .map(|first| first.to_owned())
-        .unwrap_or_default();
-    for partial in splits {
-        sum += &partial;
-    }
-    sum
-}
-
-fn store<D: Dimension>(values: &mut Array<f32, D>, storage: Storage) {
+/// Rounds values to the format they are stored in.
+fn store(values: &mut [f32], storage: Storage) {
     if storage != Storage::F32 {
-        values.mapv_inplace(|value| storage.format().round_f32(value, Rounding::NearestEven));
+        for value in values {
+            *value = storage.format().round_f32(*value, Rounding::NearestEven);
+        }
     }
 }
 
@@ -266,5 +165,6 @@ fn store<D: Dimension>(values: &mut Array<f32, D>, storage: Storage) {
 #[must_use]
 pub fn rms_factor(level: Level, projection: &Projection, inputs: &MixInputs<'_>) -> Array1<f32> {
     let ranges = projection.order.ranges(inputs.x.ncols(), inputs.launch);
-    rms::factor(level, projection, inputs.x, &ranges, inputs.norm_eps)
+    let x = inputs.x.as_standard_layout();
+    rms::factor(level, projection, x.view(), &ranges, inputs.norm_eps)
 }

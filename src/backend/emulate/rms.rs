@@ -6,10 +6,14 @@ use ndarray::{Array1, ArrayView2};
 use rayon::prelude::*;
 use ulpdrift_reference::simd::Level;
 
-use super::lanes::{self, LANES, Lane};
+use super::{
+    lanes::{self, LANES, Lane, ROW_LANES},
+    panel::{Chains, Panel, Rows},
+    tree::block_tree,
+};
 use crate::recipe::{Mean, Order, Projection, Rsqrt, SquareSum};
 
-/// The factor of every token of x [T, K]; `ranges` are those of the projection.
+/// The factor of every token of x [T, K], of standard layout; `ranges` are those of the projection.
 pub fn factor(
     level: Level,
     projection: &Projection,
@@ -20,7 +24,14 @@ pub fn factor(
     let (tokens, k) = x.dim();
     let sums: Vec<Lane> = (0..tokens.div_ceil(LANES))
         .into_par_iter()
-        .map(|tile| square_sum(level, projection, &lanes::tile(x, tile * LANES), ranges))
+        .map(|tile| {
+            let mut squares = Squares {
+                level,
+                rows: Rows::new(x, tile * LANES),
+                panel: Panel::new(),
+            };
+            squares.sum(projection, ranges, k)
+        })
         .collect();
     sums.into_iter()
         .flatten()
@@ -29,31 +40,66 @@ pub fn factor(
         .collect()
 }
 
-fn square_sum(level: Level, projection: &Projection, x: &[Lane], ranges: &[Range<usize>]) -> Lane {
-    let mut sum = [0.0; LANES];
-    match (projection.square_sum, projection.order) {
-        (SquareSum::Interleave4, _) => lanes::square_interleaved(level, x, &mut sum),
-        (SquareSum::ThreadStrided, Order::ThreadStrided { threads }) => {
-            let mut partials = vec![[0.0; LANES]; threads];
-            lanes::strided_squares(level, x, &mut partials);
-            lanes::tree(level, &mut partials);
-            sum = partials[0];
-        }
-        (rule, _) => {
-            for range in ranges {
-                let mut partial = [0.0; LANES];
-                let x = &x[range.clone()];
-                match rule {
-                    SquareSum::Lanes4 => lanes::square_lanes(level, x, &mut partial),
-                    _ => lanes::square_chain(level, x, &mut partial),
-                }
-                sum.iter_mut()
-                    .zip(partial)
-                    .for_each(|(sum, partial)| *sum += partial);
+/// The squares of one tile.
+struct Squares<'a> {
+    level: Level,
+    rows: Rows<'a>,
+    panel: Panel,
+}
+
+impl Squares<'_> {
+    fn sum(&mut self, projection: &Projection, ranges: &[Range<usize>], k: usize) -> Lane {
+        match (projection.square_sum, projection.order) {
+            (SquareSum::Interleave4, _) => self.interleaved(k),
+            (SquareSum::ThreadStrided, Order::ThreadStrided { threads }) => {
+                let level = self.level;
+                let blocks = Chains::strided(threads, k);
+                block_tree(level, &blocks, |block| self.chains(block))[0]
+            }
+            (SquareSum::Lanes4, _) => ascending(ranges.iter().map(|range| self.row_lanes(range))),
+            (SquareSum::Chains | SquareSum::ThreadStrided, _) => {
+                let chain = |range| self.chains(Chains::contiguous(range))[0];
+                ascending(ranges.iter().map(chain))
             }
         }
     }
-    sum
+
+    /// A sum per chain.
+    fn chains(&mut self, chains: Chains) -> Vec<Lane> {
+        let mut sums = vec![[0.0; LANES]; chains.width];
+        for piece in chains.pieces() {
+            let columns = self.panel.load(self.level, &self.rows, piece);
+            lanes::square_chains(self.level, columns, &mut sums);
+        }
+        sums
+    }
+
+    /// Four chains by k mod 4, added ascending.
+    fn interleaved(&mut self, k: usize) -> Lane {
+        ascending(
+            Chains::strided(ROW_LANES, k)
+                .into_iter()
+                .flat_map(|chains| self.chains(chains)),
+        )
+    }
+
+    /// `DeepGEMM`'s four lanes of one range, added by butterfly: 2 apart, then 1.
+    fn row_lanes(&mut self, range: &Range<usize>) -> Lane {
+        let mut sums = [[0.0; LANES]; ROW_LANES];
+        for piece in Chains::contiguous(range).pieces() {
+            let columns = self.panel.load(self.level, &self.rows, piece);
+            lanes::square_lanes(self.level, columns, &mut sums);
+        }
+        let [a, b, c, d] = sums;
+        std::array::from_fn(|token| (a[token] + c[token]) + (b[token] + d[token]))
+    }
+}
+
+/// Sums added in order to zero.
+fn ascending(sums: impl Iterator<Item = Lane>) -> Lane {
+    sums.fold([0.0; LANES], |total, sum| {
+        std::array::from_fn(|token| total[token] + sum[token])
+    })
 }
 
 #[allow(clippy::cast_possible_truncation)]

@@ -8,65 +8,108 @@
 //!
 //! Sums of hc elements ascend. `exp` is correctly rounded; a GPU's own differs by up to 2 ulp.
 
-use ndarray::{Array2, ArrayView1};
+use ndarray::{Array2, ArrayViewMut2, Axis};
+use rayon::prelude::*;
+use ulpdrift_reference::simd::Level;
 
+use super::lanes::{self, LANES, Lane, Task, Vector};
 use crate::{
     backend::{Split, SplitInputs},
     recipe::{Contraction, Epilogue, Sigmoid, SinkhornDivision, SinkhornEps},
 };
 
-/// Runs the split of every token.
-pub fn split_sinkhorn<'a>(epilogue: &'a Epilogue, inputs: &SplitInputs<'a>) -> Split {
+/// Runs the split of every token, 16 at a time.
+pub fn split_sinkhorn<'a>(level: Level, epilogue: &'a Epilogue, inputs: &SplitInputs<'a>) -> Split {
     let (tokens, hc) = (inputs.mixes.nrows(), inputs.hc);
     let mut split = Split {
         pre: Array2::zeros((tokens, hc)),
         post: Array2::zeros((tokens, hc)),
         comb: Array2::zeros((tokens, hc * hc)),
     };
-    let kernel = Kernel::new(epilogue, inputs);
-    for (token, mixes) in inputs.mixes.rows().into_iter().enumerate() {
-        for j in 0..hc {
-            split.pre[[token, j]] = kernel.sigmoid(kernel.logit(mixes, j, 0)) + kernel.eps;
-            split.post[[token, j]] = 2.0 * kernel.sigmoid(kernel.logit(mixes, hc + j, 1));
-        }
-        let mut comb = split.comb.row_mut(token);
-        for (index, comb) in comb.iter_mut().enumerate() {
-            *comb = kernel.logit(mixes, 2 * hc + index, 2);
-        }
-        kernel.sinkhorn(comb.as_slice_mut().unwrap_or_default());
-    }
+    let kernel = Kernel::new(level, epilogue, *inputs);
+    let gates = split.pre.axis_chunks_iter_mut(Axis(0), LANES);
+    gates
+        .into_par_iter()
+        .zip(split.post.axis_chunks_iter_mut(Axis(0), LANES))
+        .zip(split.comb.axis_chunks_iter_mut(Axis(0), LANES))
+        .enumerate()
+        .for_each(|(tile, ((pre, post), comb))| {
+            let tile = kernel.tile(tile * LANES);
+            scatter(&tile.pre, pre);
+            scatter(&tile.post, post);
+            scatter(&tile.comb, comb);
+        });
     split
 }
 
+/// Lanes [column] into rows [token, column].
+fn scatter(lanes: &[Lane], mut rows: ArrayViewMut2<'_, f32>) {
+    for ((token, column), value) in rows.indexed_iter_mut() {
+        *value = lanes[column][token];
+    }
+}
+
+/// The outputs of 16 tokens.
+struct Tile {
+    pre: Vec<Lane>,
+    post: Vec<Lane>,
+    comb: Vec<Lane>,
+}
+
 struct Kernel<'a> {
+    level: Level,
     epilogue: &'a Epilogue,
-    scale: [f32; 3],
-    base: &'a [f32],
-    hc: usize,
-    iters: u32,
+    inputs: SplitInputs<'a>,
     eps: f32,
 }
 
 impl<'a> Kernel<'a> {
-    fn new(epilogue: &'a Epilogue, inputs: &SplitInputs<'a>) -> Self {
+    fn new(level: Level, epilogue: &'a Epilogue, inputs: SplitInputs<'a>) -> Self {
         #[allow(clippy::cast_possible_truncation)]
         let eps = inputs.eps as f32;
         Self {
+            level,
             epilogue,
-            scale: inputs.scale,
-            base: inputs.base,
-            hc: inputs.hc,
-            iters: inputs.iters,
+            inputs,
             eps,
         }
     }
 
-    fn logit(&self, mixes: ArrayView1<'_, f32>, index: usize, group: usize) -> f32 {
-        let (mix, scale, base) = (mixes[index], self.scale[group], self.base[index]);
-        match self.epilogue.affine {
-            Contraction::Fma => mix.mul_add(scale, base),
-            Contraction::MulAdd => mix * scale + base,
+    /// The tokens from `first` on; past the end the last one stands in.
+    fn tile(&self, first: usize) -> Tile {
+        let hc = self.inputs.hc;
+        let pre = |j| self.logit(first, j, 0).map(|z| self.sigmoid(z) + self.eps);
+        let post = |j| self.logit(first, hc + j, 1).map(|z| 2.0 * self.sigmoid(z));
+        let comb = |index| self.logit(first, 2 * hc + index, 2);
+        let mut comb: Vec<Lane> = (0..hc * hc).map(comb).collect();
+        for row in comb.chunks_mut(hc) {
+            self.exponentials(row);
         }
+        let sinkhorn = Sinkhorn {
+            comb: &mut comb,
+            hc,
+            iters: self.inputs.iters,
+            eps: self.eps,
+            epilogue: self.epilogue,
+        };
+        lanes::run(self.level, sinkhorn);
+        Tile {
+            pre: (0..hc).map(pre).collect(),
+            post: (0..hc).map(post).collect(),
+            comb,
+        }
+    }
+
+    fn logit(&self, first: usize, index: usize, group: usize) -> Lane {
+        let (mixes, last) = (self.inputs.mixes, self.inputs.mixes.nrows() - 1);
+        let (scale, base) = (self.inputs.scale[group], self.inputs.base[index]);
+        std::array::from_fn(|lane| {
+            let mix = mixes[[(first + lane).min(last), index]];
+            match self.epilogue.affine {
+                Contraction::Fma => mix.mul_add(scale, base),
+                Contraction::MulAdd => mix * scale + base,
+            }
+        })
     }
 
     fn sigmoid(&self, z: f32) -> f32 {
@@ -77,67 +120,126 @@ impl<'a> Kernel<'a> {
         1.0 / (1.0 + exp)
     }
 
-    fn sinkhorn(&self, comb: &mut [f32]) {
-        for row in comb.chunks_exact_mut(self.hc) {
-            self.softmax(row);
-        }
-        self.normalise_columns(comb);
-        for _ in 1..self.iters {
-            for row in comb.chunks_exact_mut(self.hc) {
-                let sum = self.guarded_sum(row.iter().copied());
-                row.iter_mut()
-                    .for_each(|value| *value = self.divide(*value, sum));
+    /// The numerators of a row's softmax.
+    fn exponentials(&self, row: &mut [Lane]) {
+        for lane in 0..LANES {
+            // fmaxf, which prefers a number to a NaN: the NaN then comes back through exp.
+            let shift = if self.epilogue.skip_row_max {
+                0.0
+            } else {
+                row.iter()
+                    .map(|values| values[lane])
+                    .fold(f32::NEG_INFINITY, f32::max)
+            };
+            for values in &mut *row {
+                values[lane] = exp(values[lane] - shift);
             }
-            self.normalise_columns(comb);
-        }
-    }
-
-    fn softmax(&self, row: &mut [f32]) {
-        // fmaxf, which prefers a number to a NaN: the NaN then comes back through exp.
-        let shift = if self.epilogue.skip_row_max {
-            0.0
-        } else {
-            row.iter().copied().fold(f32::NEG_INFINITY, f32::max)
-        };
-        row.iter_mut()
-            .for_each(|value| *value = exp(*value - shift));
-        let sum = ascending_sum(row.iter().copied(), 0.0);
-        row.iter_mut()
-            .for_each(|value| *value = self.divide(*value, sum) + self.eps);
-    }
-
-    fn normalise_columns(&self, comb: &mut [f32]) {
-        for column in 0..self.hc {
-            let values = comb.iter().skip(column).step_by(self.hc).copied();
-            let sum = self.guarded_sum(values);
-            for value in comb.iter_mut().skip(column).step_by(self.hc) {
-                *value = self.divide(*value, sum);
-            }
-        }
-    }
-
-    fn guarded_sum(&self, values: impl Iterator<Item = f32>) -> f32 {
-        match self.epilogue.eps {
-            SinkhornEps::AddAfterSum => ascending_sum(values, 0.0) + self.eps,
-            SinkhornEps::StartSum => ascending_sum(values, self.eps),
-            SinkhornEps::Clamp => {
-                let sum = ascending_sum(values, 0.0);
-                // Written so that a NaN sum stays NaN.
-                if sum < self.eps { self.eps } else { sum }
-            }
-        }
-    }
-
-    fn divide(&self, value: f32, sum: f32) -> f32 {
-        match self.epilogue.division {
-            SinkhornDivision::Divide => value / sum,
-            SinkhornDivision::Reciprocal => value * (1.0 / sum),
         }
     }
 }
 
-fn ascending_sum(values: impl Iterator<Item = f32>, start: f32) -> f32 {
-    values.fold(start, |sum, value| sum + value)
+/// From the numerators of the softmax on: all that is left is sums and quotients.
+struct Sinkhorn<'a> {
+    comb: &'a mut [Lane],
+    hc: usize,
+    iters: u32,
+    eps: f32,
+    epilogue: &'a Epilogue,
+}
+
+/// Places of a row or column in comb.
+#[derive(Clone, Copy)]
+struct Line {
+    start: usize,
+    step: usize,
+}
+
+impl Task for Sinkhorn<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Vector>(mut self, vector: V) {
+        let (hc, eps) = (self.hc, vector.splat(self.eps));
+        for row in 0..hc {
+            let line = self.row(row);
+            let sum = self.sum(vector, line, vector.splat(0.0));
+            self.divide(vector, line, sum);
+            for index in line.places(hc) {
+                let value = vector.load(&self.comb[index]);
+                vector.store(vector.add(value, eps), &mut self.comb[index]);
+            }
+        }
+        self.normalise_columns(vector);
+        for _ in 1..self.iters {
+            for row in 0..hc {
+                self.normalise(vector, self.row(row));
+            }
+            self.normalise_columns(vector);
+        }
+    }
+}
+
+impl Line {
+    #[inline(always)]
+    fn places(self, count: usize) -> impl Iterator<Item = usize> {
+        (self.start..).step_by(self.step).take(count)
+    }
+}
+
+impl Sinkhorn<'_> {
+    #[inline(always)]
+    fn row(&self, row: usize) -> Line {
+        Line {
+            start: row * self.hc,
+            step: 1,
+        }
+    }
+
+    #[inline(always)]
+    fn normalise_columns<V: Vector>(&mut self, vector: V) {
+        for start in 0..self.hc {
+            let step = self.hc;
+            self.normalise(vector, Line { start, step });
+        }
+    }
+
+    /// Divides a line by its guarded sum.
+    #[inline(always)]
+    fn normalise<V: Vector>(&mut self, vector: V, line: Line) {
+        let (zero, eps) = (vector.splat(0.0), vector.splat(self.eps));
+        let sum = match self.epilogue.eps {
+            SinkhornEps::AddAfterSum => vector.add(self.sum(vector, line, zero), eps),
+            SinkhornEps::StartSum => self.sum(vector, line, eps),
+            SinkhornEps::Clamp => vector.at_least(self.sum(vector, line, zero), eps),
+        };
+        self.divide(vector, line, sum);
+    }
+
+    /// `start` and then the line's values, added ascending.
+    #[inline(always)]
+    fn sum<V: Vector>(&self, vector: V, line: Line, start: V::Real) -> V::Real {
+        let mut sum = start;
+        for index in line.places(self.hc) {
+            sum = vector.add(sum, vector.load(&self.comb[index]));
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn divide<V: Vector>(&mut self, vector: V, line: Line, sum: V::Real) {
+        let by = match self.epilogue.division {
+            SinkhornDivision::Divide => sum,
+            SinkhornDivision::Reciprocal => vector.divide(vector.splat(1.0), sum),
+        };
+        for index in line.places(self.hc) {
+            let value = vector.load(&self.comb[index]);
+            let quotient = match self.epilogue.division {
+                SinkhornDivision::Divide => vector.divide(value, by),
+                SinkhornDivision::Reciprocal => vector.multiply(value, by),
+            };
+            vector.store(quotient, &mut self.comb[index]);
+        }
+    }
 }
 
 /// exp, correctly rounded to fp32: a scan of all fp32 arguments found none whose fp64 value is too

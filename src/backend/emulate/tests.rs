@@ -105,6 +105,37 @@ fn every_built_in_runs_the_operations_its_order_names() {
     }
 }
 
+/// More of everything than one panel, one block of tokens or one group of outputs holds, and nothing
+/// that any of them divides.
+#[test]
+fn panels_blocks_and_groups_do_not_show() {
+    let (x, w) = (streams(70, 1100), normals(2, 29, 1100, 0.04));
+    let of = |name: &str| {
+        let found = builtin().into_iter().find(|recipe| recipe.name == name);
+        found.expect("a built-in")
+    };
+    for splits in [1, 3] {
+        let mut recipe = of("fp32");
+        recipe.projection.order = Order::Chains {
+            splits: SplitRule {
+                count: SplitCount::Fixed(splits),
+                boundaries: Boundaries::Triton,
+            },
+            partials: Storage::F32,
+        };
+        for square_sum in [SquareSum::Chains, SquareSum::Lanes4, SquareSum::Interleave4] {
+            recipe.projection.square_sum = square_sum;
+            check(Arch::Sm120, &recipe, &x, &w);
+        }
+    }
+    for threads in [1, 2, 8, 16, 32, 512, 1024] {
+        let mut recipe = of("fp32-simt");
+        recipe.projection.order = Order::ThreadStrided { threads };
+        check(Arch::Sm120, &recipe, &x, &w);
+    }
+    check(Arch::Sm120, &of("bf16"), &x, &w);
+}
+
 #[test]
 fn hostile_split_counts_and_boundaries_run_the_ranges_they_name() {
     let names = ["fp32", "tf32", "bf16x2"];

@@ -51,18 +51,30 @@ impl Site {
         }
     }
 
+    /// The split, which must be the same at every level.
     fn fp32(&self, epilogue: Epilogue) -> Split {
-        split_sinkhorn(
-            &epilogue,
-            &SplitInputs {
-                mixes: self.mixes.view(),
-                scale: self.scale,
-                base: &self.base,
-                hc: HC,
-                iters: 20,
-                eps: self.eps,
-            },
-        )
+        let inputs = SplitInputs {
+            mixes: self.mixes.view(),
+            scale: self.scale,
+            base: &self.base,
+            hc: HC,
+            iters: 20,
+            eps: self.eps,
+        };
+        let split = split_sinkhorn(Level::Portable, &epilogue, &inputs);
+        for level in Level::ALL {
+            let other = split_sinkhorn(level, &epilogue, &inputs);
+            for (got, want) in [
+                (&other.pre, &split.pre),
+                (&other.post, &split.post),
+                (&other.comb, &split.comb),
+            ] {
+                let same =
+                    |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+                assert!(got.iter().zip(want).all(same), "{level}");
+            }
+        }
+        split
     }
 
     fn fp64(&self) -> mix::Split {
