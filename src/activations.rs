@@ -16,12 +16,12 @@ mod recorded;
 
 use std::{fmt, ops::Range, path::PathBuf, str::FromStr};
 
-use half::bf16;
 use ndarray::{Array2, Axis};
 use rayon::prelude::*;
 
 use crate::{
     checkpoint::{CheckpointError, Model, Site, StoredType},
+    format::{Rounding, bf16},
     random::{Key, Purpose, Stream},
 };
 use recorded::Recorded;
@@ -258,36 +258,26 @@ impl Activations {
 
     fn fill_row(&self, inputs: &Inputs, layer: u32, token: usize, row: &mut [f32]) {
         let mut common = self.stream(Purpose::Activations, layer, token);
-        let mut scale = 1.0;
         match inputs {
             Inputs::Copies => {
-                common.fill_normal(&mut row[..self.hidden]);
-                row.copy_within(..self.hidden, self.hidden);
-                for stream in 2..self.hc {
-                    row.copy_within(..self.hidden, stream * self.hidden);
+                let (first, others) = row.split_at_mut(self.hidden);
+                common.fill_normal(first);
+                for stream in others.chunks_mut(self.hidden) {
+                    stream.copy_from_slice(first);
                 }
-                self.separate(layer, token, row);
+                let mut distance = self.stream(Purpose::Copies, layer, token);
+                in_pieces(row, |piece| separate(&mut distance, piece));
             }
-            _ => common.fill_normal(row),
-        }
-        if let Inputs::Scaled(factor) = inputs {
-            scale = *factor;
-        }
-        for value in row.iter_mut() {
-            *value = bf16::from_f32(scale * *value).to_f32();
+            Inputs::Scaled(scale) => in_pieces(row, |piece| {
+                common.fill_normal(piece);
+                for value in piece {
+                    *value *= scale;
+                }
+            }),
+            _ => in_pieces(row, |piece| common.fill_normal(piece)),
         }
         if *inputs == Inputs::Outlier && token == 0 {
             self.plant_outliers(layer, row);
-        }
-    }
-
-    /// Moves each stream a little way from the common row.
-    fn separate(&self, layer: u32, token: usize, row: &mut [f32]) {
-        let mut distances = vec![0.0_f32; row.len()];
-        self.stream(Purpose::Copies, layer, token)
-            .fill_normal(&mut distances);
-        for (value, distance) in row.iter_mut().zip(distances) {
-            *value += COPY_DISTANCE * distance;
         }
     }
 
@@ -309,8 +299,36 @@ impl Activations {
             let magnitude = sign * libm::exp(stream.uniform(low, high));
             for copy in 0..self.hc {
                 let value = magnitude * stream.uniform(0.99, 1.01);
-                row[copy * self.hidden + channel] = bf16::from_f32(value as f32).to_f32();
+                row[copy * self.hidden + channel] = stored(value as f32);
             }
         }
     }
+}
+
+/// Values made at a time: they are rounded while they are in the nearest cache.
+const PIECE: usize = 1024;
+
+/// Makes a row piece by piece, each as it is stored.
+fn in_pieces(row: &mut [f32], mut make: impl FnMut(&mut [f32])) {
+    for piece in row.chunks_mut(PIECE) {
+        make(piece);
+        for value in piece {
+            *value = stored(*value);
+        }
+    }
+}
+
+/// Moves values of a stream a little way from the common row.
+fn separate(distance: &mut Stream, values: &mut [f32]) {
+    let mut distances = [0.0_f32; PIECE];
+    let distances = &mut distances[..values.len()];
+    distance.fill_normal(distances);
+    for (value, distance) in values.iter_mut().zip(distances) {
+        *value += COPY_DISTANCE * *distance;
+    }
+}
+
+/// A value as the streams hold it.
+fn stored(value: f32) -> f32 {
+    bf16::round_f32(value, Rounding::NearestEven)
 }

@@ -53,10 +53,19 @@ pub struct Key {
     pub token: u64,
 }
 
+/// Words made at a time: two of the generator's own blocks, and little to lose where few are wanted.
+const WORDS: usize = 64;
+
+/// A word as the generator writes it, little-endian.
+type Word = [u8; 8];
+
 /// An endless stream of random numbers, determined by its [`Key`].
 #[derive(Clone, Debug)]
 pub struct Stream {
     generator: ChaCha8Rng,
+    words: [Word; WORDS],
+    /// How many of `words` are used up.
+    used: usize,
 }
 
 impl Stream {
@@ -70,13 +79,29 @@ impl Stream {
         bytes[16..24].copy_from_slice(b"ulpdrift");
         let mut generator = ChaCha8Rng::from_seed(bytes);
         generator.set_stream(key.token);
-        Self { generator }
+        Self {
+            generator,
+            words: [[0; 8]; WORDS],
+            used: WORDS,
+        }
     }
 
     /// Uniform over all 64-bit words.
     #[inline]
     pub fn word(&mut self) -> u64 {
-        self.generator.next_u64()
+        let word = self.ready()[0];
+        self.used += 1;
+        u64::from_le_bytes(word)
+    }
+
+    /// The words made and not yet used, at least one.
+    #[inline]
+    fn ready(&mut self) -> &[Word] {
+        if self.used == WORDS {
+            self.generator.fill_bytes(self.words.as_flattened_mut());
+            self.used = 0;
+        }
+        &self.words[self.used..]
     }
 
     /// Uniform on the open interval (0, 1): odd multiples of 2⁻⁵³, so that its logarithm is finite.
@@ -104,30 +129,32 @@ impl Stream {
     /// Fills `values` with standard normals, each rounded once to f32.
     pub fn fill_normal(&mut self, values: &mut [f32]) {
         let ziggurat = &*ZIGGURAT;
-        for value in values {
-            *value = self.normal_from(ziggurat) as f32;
+        let mut filled = 0;
+        while filled < values.len() {
+            let count = ziggurat.fill_inside(self.ready(), &mut values[filled..]);
+            self.used += count;
+            filled += count;
+            // Out of words or of values, or at a word that needs more than itself.
+            if filled < values.len() && self.used < WORDS {
+                values[filled] = self.normal_from(ziggurat) as f32;
+                filled += 1;
+            }
         }
     }
 
-    /// Bits 0–7 of a word choose the box, bits 12–63 the signed position in it.
-    #[inline]
     fn normal_from(&mut self, ziggurat: &Ziggurat) -> f64 {
         loop {
-            let word = self.word();
-            let layer = (word & 0xff) as usize;
-            // [2, 4) by exponent bits, then to [-1, 1).
-            let position = f64::from_bits(0x4000_0000_0000_0000 | (word >> 12)) - 3.0;
-            let x = position * ziggurat.edge[layer];
-            if x.abs() < ziggurat.edge[layer + 1] {
-                return x;
+            let draw = Draw::new(self.word(), ziggurat);
+            if draw.is_inside(ziggurat) {
+                return draw.x;
             }
-            if layer == 0 {
-                return self.tail(position);
+            if draw.layer == 0 {
+                return self.tail(draw.position);
             }
-            let (low, high) = (ziggurat.density[layer], ziggurat.density[layer + 1]);
+            let density = &ziggurat.density[draw.layer..];
             let height = (self.word() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64);
-            if high + (low - high) * height < libm::exp(-x * x / 2.0) {
-                return x;
+            if density[1] + (density[0] - density[1]) * height < libm::exp(-draw.x * draw.x / 2.0) {
+                return draw.x;
             }
         }
     }
@@ -159,6 +186,50 @@ const BASE_WIDTH: f64 = 3.910_757_959_537_09;
 struct Ziggurat {
     edge: [f64; 257],
     density: [f64; 257],
+}
+
+/// What one word says: bits 0–7 choose the box, bits 12–63 the signed position in it.
+struct Draw {
+    layer: usize,
+    /// In [-1, 1) of the box's width.
+    position: f64,
+    x: f64,
+}
+
+impl Draw {
+    #[inline(always)]
+    fn new(word: u64, ziggurat: &Ziggurat) -> Self {
+        let layer = (word & 0xff) as usize;
+        // [2, 4) by exponent bits, then to [-1, 1).
+        let position = f64::from_bits(0x4000_0000_0000_0000 | (word >> 12)) - 3.0;
+        Self {
+            layer,
+            position,
+            x: position * ziggurat.edge[layer],
+        }
+    }
+
+    /// Whether x lies below the density whatever its height: 99 of 100 do.
+    #[inline(always)]
+    fn is_inside(&self, ziggurat: &Ziggurat) -> bool {
+        self.x.abs() < ziggurat.edge[self.layer + 1]
+    }
+}
+
+impl Ziggurat {
+    /// Turns words into normals up to the first word that needs more than itself; tells how many.
+    fn fill_inside(&self, words: &[Word], values: &mut [f32]) -> usize {
+        let mut count = 0;
+        for (value, &word) in values.iter_mut().zip(words) {
+            let draw = Draw::new(u64::from_le_bytes(word), self);
+            if !draw.is_inside(self) {
+                break;
+            }
+            *value = draw.x as f32;
+            count += 1;
+        }
+        count
+    }
 }
 
 static ZIGGURAT: LazyLock<Ziggurat> = LazyLock::new(|| {
@@ -227,6 +298,27 @@ mod tests {
             [0xbf11_38db, 0x3f94_57bc, 0x3fc1_28ca, 0x3f46_ab24]
         );
         assert_eq!(tail.to_bits(), 0x400e_89bc_98e0_e728);
+    }
+
+    /// However words and fills of any length take turns, the numbers are those one at a time.
+    #[test]
+    fn filling_takes_the_numbers_one_at_a_time_would() {
+        let (mut whole, mut single) = (Stream::new(key(3)), Stream::new(key(3)));
+        let mut theirs = single.generator.clone();
+        for length in (0..400).chain([5000]) {
+            let mut values = vec![0.0_f32; length];
+            whole.fill_normal(&mut values);
+            for (index, value) in values.into_iter().enumerate() {
+                let want: f64 = StandardNormal.sample(&mut theirs);
+                assert!(
+                    (f64::from(value) - want).abs() <= 1e-7 * want.abs() + 2e-13,
+                    "number {index} of {length}: {value} against {want}"
+                );
+                assert_eq!(value.to_bits(), (single.normal() as f32).to_bits());
+            }
+            let word = theirs.next_u64();
+            assert_eq!([whole.word(), single.word()], [word; 2], "after {length}");
+        }
     }
 
     #[test]
