@@ -10,6 +10,8 @@
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView1, ArrayView2, Axis, CowArray, Ix2, Zip};
 
+use ulpdrift_reference::simd::{self, Level, Task};
+
 use super::{NormPlacement, OperandRounding, Projection};
 use crate::format::{Rounding, bf16, f16, tf32};
 
@@ -27,14 +29,28 @@ struct Plain {
     span: u32,
 }
 
-impl Plain {
-    fn holds_all(self, values: &[f32]) -> bool {
+/// Whether all of some values are plain.
+struct AllPlain<'a> {
+    plain: Plain,
+    values: &'a [f32],
+}
+
+impl Task for AllPlain<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let Plain {
+            dropped,
+            least,
+            span,
+        } = self.plain;
         let mut others = 0;
-        for value in values {
+        for value in self.values {
             let bits = value.to_bits();
             let magnitude = bits & 0x7fff_ffff;
-            let outside = magnitude != 0 && magnitude.wrapping_sub(self.least) >= self.span;
-            others |= (bits & self.dropped) | u32::from(outside);
+            let outside = u32::from(magnitude.wrapping_sub(least) >= span);
+            others |= (bits & dropped) | (outside & u32::from(magnitude != 0));
         }
         others == 0
     }
@@ -58,12 +74,13 @@ impl OperandRounding {
     #[must_use]
     pub fn keeps(self, values: ArrayView2<'_, f32>) -> bool {
         let kept = |value: &f32| self.round(*value).to_bits() == value.to_bits();
-        let plain = self.plain();
+        let (level, plain) = (Level::detect(), self.plain());
+        let is_plain = |values: &[f32]| simd::run(level, AllPlain { plain, values });
         let rows = values.axis_iter(Axis(0)).into_par_iter();
         rows.all(|row| match row.as_slice() {
             Some(row) => row
                 .chunks(SCAN)
-                .all(|chunk| plain.holds_all(chunk) || chunk.iter().all(kept)),
+                .all(|chunk| is_plain(chunk) || chunk.iter().all(kept)),
             None => row.iter().all(kept),
         })
     }
