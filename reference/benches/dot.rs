@@ -12,6 +12,7 @@ use ulpdrift_reference::{
     dot::dot,
     mix::{SplitParams, mixes, rms_factor, split_sinkhorn},
     simd::Level,
+    squares::squares,
 };
 
 const TOKENS: usize = 512;
@@ -55,7 +56,9 @@ fn projection(criterion: &mut Criterion) {
 fn around(criterion: &mut Criterion) {
     let (x, w) = (filled(TOKENS, DEPTH), filled(OUTPUTS, DEPTH));
     let product = dot(Level::detect(), x.view(), w.view());
-    let factor = rms_factor(x.view(), 1e-6);
+    let level = Level::detect();
+    let squares_of_x = squares(level, x.view());
+    let factor = rms_factor(squares_of_x.view(), x.ncols(), 1e-6);
     let mixed = mixes(product.view(), factor.view());
     let params = SplitParams {
         hc: 4,
@@ -66,8 +69,8 @@ fn around(criterion: &mut Criterion) {
     };
     let mut group = criterion.benchmark_group("around");
     group.sample_size(20);
-    group.bench_function("rms_factor", |bencher| {
-        bencher.iter(|| rms_factor(black_box(x.view()), 1e-6));
+    group.bench_function("squares", |bencher| {
+        bencher.iter(|| squares(level, black_box(x.view())));
     });
     group.bench_function("split_sinkhorn", |bencher| {
         bencher.iter(|| split_sinkhorn(black_box(mixed.view()), &params));
@@ -75,9 +78,11 @@ fn around(criterion: &mut Criterion) {
     group.bench_function("certify", |bencher| {
         bencher.iter(|| {
             certify(
+                level,
                 black_box(x.view()),
                 black_box(w.view()),
                 black_box(product.view()),
+                squares_of_x.view(),
             )
         });
     });

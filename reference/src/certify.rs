@@ -7,10 +7,10 @@
 //! Non-finite contract: a finite value against a non-finite one, or infinities of different sign,
 //! make the differences NaN, so that no limit accepts them. The same class on both sides is no difference.
 
-use ndarray::{ArrayView1, ArrayView2, Axis};
+use ndarray::{ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
-use crate::{exact, squares::sum_of_squares};
+use crate::{exact, simd::Level, squares::squares};
 
 /// Outputs recomputed for their condition, and as many for their position.
 const HALF: usize = 32;
@@ -47,19 +47,27 @@ fn worse(a: f64, b: f64) -> f64 {
     if a.is_nan() || a > b { a } else { b }
 }
 
-/// Recomputes chosen outputs of `dot = x·wᵀ`: x `[T, K]`, w `[N, K]`, dot `[T, N]`.
+/// Recomputes chosen outputs of `dot = x·wᵀ`: x `[T, K]`, w `[N, K]`, dot `[T, N]`. `x_squares` `[T]` is
+/// [`squares`] of x, which the RMS factor needs anyway.
 ///
 /// # Panics
 /// If the shapes do not belong together.
 #[must_use]
-pub fn certify(x: ArrayView2<f32>, w: ArrayView2<f32>, dot: ArrayView2<f64>) -> Certificate {
+pub fn certify(
+    level: Level,
+    x: ArrayView2<f32>,
+    w: ArrayView2<f32>,
+    dot: ArrayView2<f64>,
+    x_squares: ArrayView1<f64>,
+) -> Certificate {
     assert_eq!(x.ncols(), w.ncols(), "x and w must have the same K");
     assert_eq!(
         dot.dim(),
         (x.nrows(), w.nrows()),
         "dot must be [rows of x, rows of w]"
     );
-    let chosen = choose(x, w, dot);
+    assert_eq!(x.nrows(), x_squares.len(), "one square sum per row of x");
+    let chosen = choose(x_squares, squares(level, w).view(), dot);
     let (x, w) = (x.as_standard_layout(), w.as_standard_layout());
     let findings: Vec<Finding> = chosen
         .into_par_iter()
@@ -67,6 +75,7 @@ pub fn certify(x: ArrayView2<f32>, w: ArrayView2<f32>, dot: ArrayView2<f64>) -> 
             let (token, output) = (index / w.nrows(), index % w.nrows());
             let (x_row, w_row) = (x.row(token), w.row(output));
             Some(Finding::of(
+                level,
                 dot[[token, output]],
                 x_row.as_slice()?,
                 w_row.as_slice()?,
@@ -94,19 +103,14 @@ pub fn certify(x: ArrayView2<f32>, w: ArrayView2<f32>, dot: ArrayView2<f64>) -> 
 /// If the slices differ in length.
 #[must_use]
 pub fn condition(x_row: &[f32], w_row: &[f32]) -> f64 {
-    condition_at(x_row, w_row, exact::dot(x_row, w_row))
+    condition_of(exact::dot(Level::detect(), x_row, w_row))
 }
 
-fn condition_at(x_row: &[f32], w_row: &[f32], exact: f64) -> f64 {
-    let terms: f64 = x_row
-        .iter()
-        .zip(w_row)
-        .map(|(&x, &w)| (f64::from(x) * f64::from(w)).abs())
-        .sum();
-    if terms == 0.0 {
+fn condition_of(dot: exact::Dot) -> f64 {
+    if dot.magnitude == 0.0 {
         1.0
     } else {
-        terms / exact.abs()
+        dot.magnitude / dot.sum.abs()
     }
 }
 
@@ -117,8 +121,9 @@ struct Finding {
 }
 
 impl Finding {
-    fn of(got: f64, x_row: &[f32], w_row: &[f32]) -> Self {
-        let exact = exact::dot(x_row, w_row);
+    fn of(level: Level, got: f64, x_row: &[f32], w_row: &[f32]) -> Self {
+        let dot = exact::dot(level, x_row, w_row);
+        let exact = dot.sum;
         let same = got == exact || (got.is_nan() && exact.is_nan());
         let diff = if same {
             0.0
@@ -129,19 +134,23 @@ impl Finding {
         };
         Self {
             diff,
-            condition: condition_at(x_row, w_row, exact),
+            condition: condition_of(dot),
         }
     }
 }
 
 /// Flat indices of the outputs to recompute, each once.
-fn choose(x: ArrayView2<f32>, w: ArrayView2<f32>, dot: ArrayView2<f64>) -> Vec<usize> {
+fn choose(
+    x_squares: ArrayView1<f64>,
+    w_squares: ArrayView1<f64>,
+    dot: ArrayView2<f64>,
+) -> Vec<usize> {
     if dot.len() <= 2 * HALF {
         return (0..dot.len()).collect();
     }
-    let (x_norms, w_norms) = (norms(x), norms(w));
+    let outputs = w_squares.len();
     let rank = |(index, &value): (usize, &f64)| {
-        let norm = x_norms[index / w.nrows()] * w_norms[index % w.nrows()];
+        let norm = x_squares[index / outputs].sqrt() * w_squares[index % outputs].sqrt();
         Ranked {
             cosine: cosine(value, norm),
             index,
@@ -152,14 +161,19 @@ fn choose(x: ArrayView2<f32>, w: ArrayView2<f32>, dot: ArrayView2<f64>) -> Vec<u
     ranked.select_nth_unstable_by(HALF - 1, |a, b| {
         a.cosine.total_cmp(&b.cosine).then(a.index.cmp(&b.index))
     });
-    let mut rest = ranked.split_off(HALF);
-    rest.sort_unstable_by_key(|output| output.index);
-    let spread = (0..HALF).map(|i| rest[i * (rest.len() - 1) / (HALF - 1)].index);
-    ranked
+    let mut worst: Vec<usize> = ranked[..HALF].iter().map(|output| output.index).collect();
+    worst.sort_unstable();
+    let rest = dot.len() - HALF;
+    let spread = (0..HALF).map(|i| skip(&worst, i * (rest - 1) / (HALF - 1)));
+    let spread: Vec<usize> = spread.collect();
+    worst.into_iter().chain(spread).collect()
+}
+
+/// The index number `nth`, not counting those in `skipped`, which ascend.
+fn skip(skipped: &[usize], nth: usize) -> usize {
+    skipped
         .iter()
-        .map(|output| output.index)
-        .chain(spread)
-        .collect()
+        .fold(nth, |index, &skipped| index + usize::from(skipped <= index))
 }
 
 struct Ranked {
@@ -185,12 +199,6 @@ fn cosine(dot: f64, norm: f64) -> f64 {
     } else {
         dot.abs() / norm
     }
-}
-
-fn norms(rows: ArrayView2<f32>) -> Vec<f64> {
-    let rows = rows.as_standard_layout();
-    let norm = |row: ArrayView1<f32>| row.as_slice().map_or(f64::NAN, sum_of_squares).sqrt();
-    rows.axis_iter(Axis(0)).into_par_iter().map(norm).collect()
 }
 
 /// The largest finite magnitude.

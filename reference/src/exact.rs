@@ -1,27 +1,71 @@
 //! One dot product, exactly.
 //!
-//! `Σ_k x[k]·w[k]` over f32 values, rounded once, to nearest, ties to even. The product of two f32
-//! values is an integer below 2⁴⁸ times 2^q with q in −298..=208, so the sum is kept as integers of
-//! 128 bits, one per 32 binary places: no operation rounds, none can overflow below 2⁴⁷ terms.
-//! Integer arithmetic on purpose: nothing here can share a fault with the floating-point path.
+//! `Σ_k x[k]·w[k]` over f32 values, rounded once, to nearest, ties to even.
+//!
+//! **In integers** ([`by_integers`]): the product of two f32 values is an integer below 2⁴⁸ times 2^q with
+//! q in −298..=208, so the sum is kept as integers of 128 bits, one per 32 binary places: no operation
+//! rounds, none can overflow below 2⁴⁷ terms.
+//!
+//! **By extraction** ([`dot`], four or more times as fast): products are exact in f64, and each is cut
+//! into parts that are multiples of fixed powers of two, so that every part's sum over all k is
+//! exact in f64 as well (Rump, Ogita, Oishi, "Accurate floating-point summation", 2008). Three parts
+//! hold 110 places below the largest product; where something is left below them, the integers take
+//! over. The parts' sums are added as integers and rounded once. The tests hold the one against the
+//! other.
+
+mod extract;
+
+use crate::simd::Level;
 
 /// The lowest binary place: the square of the smallest subnormal f32.
 const LOWEST: i32 = -298;
 /// Bits from one accumulator to the next.
 const STEP: u32 = 32;
-/// Accumulators: the highest product starts at place 208 − 298 = 506 of 32·16.
-const PLACES: usize = 16;
+/// Accumulators: the sum of 2³² of the largest products ends below place 298 + 288 = 586.
+const PLACES: usize = 17;
 /// Digits of the carried sum: the last accumulator's 128 bits reach three places further.
 const DIGITS: usize = PLACES + 3;
 
-/// `Σ_k x[k]·w[k]` correctly rounded to f64; the class IEEE gives (NaN, ±Inf) if an input is not finite.
-///
-/// An exact zero is +0.
+/// A dot product and the sum of its terms' magnitudes, whose quotient is the condition number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dot {
+    /// `Σ_k x[k]·w[k]` correctly rounded to f64; the class IEEE gives (NaN, ±Inf) if an input is not
+    /// finite. An exact zero is +0.
+    pub sum: f64,
+    /// `Σ_k |x[k]·w[k]|` within K·2⁻⁵³ of itself.
+    pub magnitude: f64,
+}
+
+/// The dot product of two rows. Every level gives the same bits.
 ///
 /// # Panics
 /// If the slices differ in length.
 #[must_use]
-pub fn dot(x: &[f32], w: &[f32]) -> f64 {
+pub fn dot(level: Level, x: &[f32], w: &[f32]) -> Dot {
+    assert_eq!(x.len(), w.len(), "x and w must have the same length");
+    let extracted = extract::extract(level, x, w);
+    let sum = match extracted.parts {
+        Some(parts) => {
+            let mut places = [0_i128; PLACES];
+            for part in parts {
+                add(&mut places, part);
+            }
+            round(&places)
+        }
+        None => by_integers(x, w),
+    };
+    Dot {
+        sum,
+        magnitude: extracted.magnitude,
+    }
+}
+
+/// The sum of [`dot`] in integers throughout, on purpose: nothing here can share a fault with floating point.
+///
+/// # Panics
+/// If the slices differ in length.
+#[must_use]
+pub fn by_integers(x: &[f32], w: &[f32]) -> f64 {
     assert_eq!(x.len(), w.len(), "x and w must have the same length");
     if x.iter().chain(w).any(|value| !value.is_finite()) {
         let sum: f64 = x
@@ -39,6 +83,21 @@ pub fn dot(x: &[f32], w: &[f32]) -> f64 {
         places[(shift / STEP) as usize] += product;
     }
     round(&places)
+}
+
+/// Adds a finite f64 that is a multiple of 2^LOWEST.
+fn add(places: &mut [i128; PLACES], value: f64) {
+    if value == 0.0 {
+        return;
+    }
+    let bits = value.to_bits();
+    let exponent = ((bits >> 52) & 0x7ff) as i32 - 1075;
+    let magnitude = i128::from((bits & ((1 << 52) - 1)) | 1 << 52);
+    // Below the lowest place there are only zeros, see above.
+    let below = (LOWEST - exponent).max(0);
+    let shift = (exponent + below - LOWEST) as u32;
+    let placed = (magnitude >> below) << (shift % STEP);
+    places[(shift / STEP) as usize] += if value < 0.0 { -placed } else { placed };
 }
 
 /// A finite f32 as `significand · 2^(exponent − 149)`.

@@ -4,7 +4,8 @@
 //! tool: an emulator bug cannot hide here, because no line is shared with the emulator.
 //!
 //! * [`dot`]: the projection `x·wᵀ` in f64, fast, the same bits at every vector level.
-//! * [`exact`]: one dot product without any rounding but the last, in integer arithmetic.
+//! * [`exact`]: one dot product without any rounding but the last.
+//! * [`squares`]: the sum of a row's squares.
 //! * [`certify`]: the worst outputs of `dot` recomputed by `exact`, so the reference vouches for itself.
 //! * [`mix`]: everything between the projection and the layer's input: rms factor, sigmoid gates,
 //!   Sinkhorn, the weighted sum of the streams.
@@ -21,4 +22,4 @@ pub mod exact;
 mod kernel;
 pub mod mix;
 pub mod simd;
-mod squares;
+pub mod squares;

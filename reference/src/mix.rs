@@ -22,7 +22,7 @@
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis, Zip};
 
-use crate::squares::sum_of_squares;
+use crate::simd::{Level, Task, run};
 
 /// Constants of the split: those of the model's configuration and those of one site.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,21 +58,11 @@ pub struct Split {
     pub comb: Array2<f64>,
 }
 
-/// `1/sqrt(mean(x²) + norm_eps)` of each row: x `[T, K]`, result `[T]`.
-///
-/// Squares of f32 values are exact and cannot overflow in f64; they are added in blocks of 128, each in
-/// 16 lanes folded in halves. K = 0 gives NaN, the mean of nothing.
+/// `1/sqrt(mean(x²) + norm_eps)` of each row, from its sum of squares ([`crate::squares`]) `[T]` over
+/// `k` values. k = 0 gives NaN, the mean of nothing.
 #[must_use]
-pub fn rms_factor(x: ArrayView2<f32>, norm_eps: f64) -> Array1<f64> {
-    let x = x.as_standard_layout();
-    let mut factors = Array1::zeros(x.nrows());
-    Zip::from(&mut factors)
-        .and(x.rows())
-        .par_for_each(|factor, row| {
-            let mean = row.as_slice().map_or(f64::NAN, sum_of_squares) / row.len() as f64;
-            *factor = 1.0 / (mean + norm_eps).sqrt();
-        });
-    factors
+pub fn rms_factor(squares: ArrayView1<f64>, k: usize, norm_eps: f64) -> Array1<f64> {
+    squares.mapv(|squares| 1.0 / (squares / k as f64 + norm_eps).sqrt())
 }
 
 /// The mixes: each row of `dot` `[T, N]` times its rms factor `[T]`.
@@ -191,12 +181,13 @@ fn column_step(comb: &mut [f64], params: &SplitParams) {
     }
 }
 
-/// The layer's input before rounding: `y[t,c] = Σ_j pre[t,j]·x[t, j·d+c]`, j ascending; `[T, d]`.
+/// The layer's input before rounding: `y[t,c] = Σ_j pre[t,j]·x[t, j·d+c]`, j ascending from +0; `[T, d]`.
+/// Every level gives the same bits.
 ///
 /// # Panics
 /// If pre and x differ in T, or x is not a whole number of streams wide.
 #[must_use]
-pub fn collapse(pre: ArrayView2<f64>, x: ArrayView2<f32>) -> Array2<f64> {
+pub fn collapse(level: Level, pre: ArrayView2<f64>, x: ArrayView2<f32>) -> Array2<f64> {
     assert_eq!(
         pre.nrows(),
         x.nrows(),
@@ -209,21 +200,41 @@ pub fn collapse(pre: ArrayView2<f64>, x: ArrayView2<f32>) -> Array2<f64> {
         "x must hold one stream of equal width per gate"
     );
     let mut y = Array2::zeros((x.nrows(), d));
-    if d == 0 {
-        return y;
-    }
-    let x = x.as_standard_layout();
+    let (pre, x) = (pre.as_standard_layout(), x.as_standard_layout());
     Zip::from(y.rows_mut())
         .and(pre.rows())
         .and(x.rows())
         .par_for_each(|mut y, pre, x| {
-            for (&weight, stream) in pre.iter().zip(x.axis_chunks_iter(Axis(0), d)) {
-                Zip::from(&mut y)
-                    .and(stream)
-                    .for_each(|y, &value| *y += weight * f64::from(value));
+            // Rows of standard layout are contiguous.
+            if let (Some(y), Some(pre), Some(x)) = (y.as_slice_mut(), pre.as_slice(), x.as_slice())
+            {
+                run(level, Collapse { pre, x, y });
             }
         });
     y
+}
+
+/// One token's streams added up.
+struct Collapse<'a> {
+    pre: &'a [f64],
+    x: &'a [f32],
+    y: &'a mut [f64],
+}
+
+impl Task for Collapse<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        if self.y.is_empty() {
+            return;
+        }
+        for (&weight, stream) in self.pre.iter().zip(self.x.chunks_exact(self.y.len())) {
+            for (y, &value) in self.y.iter_mut().zip(stream) {
+                *y += weight * f64::from(value);
+            }
+        }
+    }
 }
 
 /// How far comb is from doubly stochastic: the largest `|sum − 1|` over all tokens; NaN if any sum is NaN.

@@ -2,6 +2,11 @@
 //!
 //! Every level gives the same bits: a level is a choice of speed, never of result. It can be forced
 //! so that tests and users can check exactly that.
+//!
+//! Most kernels are plain Rust over interleaved lanes ([`Task`]), which the compiler turns into vector
+//! code of the width it is compiled for. It never fuses a product with a sum by itself, so the bits
+//! are the same at every level.
+#![allow(unsafe_code)]
 
 use std::{fmt, str::FromStr};
 
@@ -73,4 +78,40 @@ impl FromStr for Level {
             .find(|level| level.to_string() == text)
             .ok_or_else(|| format!("vector level '{text}' is not one of portable, avx2, avx512"))
     }
+}
+
+/// Something to be compiled for every level.
+pub trait Task {
+    /// What it yields.
+    type Output;
+    /// Does the work. Implementations are `#[inline(always)]`, as is everything of weight they
+    /// call, so that the body is compiled for the instruction set that runs it.
+    fn run(self) -> Self::Output;
+}
+
+/// Runs `task` with the instructions of `level`, or the best that this processor has below it.
+pub fn run<T: Task>(level: Level, task: T) -> T::Output {
+    #[cfg(target_arch = "x86_64")]
+    match level.min(Level::detect()) {
+        // SAFETY: `detect` has found these features on this processor.
+        Level::Avx512 => return unsafe { avx512(task) },
+        // SAFETY: as above.
+        Level::Avx2 => return unsafe { avx2(task) },
+        Level::Portable => {}
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = level;
+    task.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+fn avx512<T: Task>(task: T) -> T::Output {
+    task.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn avx2<T: Task>(task: T) -> T::Output {
+    task.run()
 }

@@ -4,23 +4,61 @@
 //! in 16 lanes (k mod 16) that are then folded in halves; block sums are added in ascending order from
 //! +0. The order is fixed, and lanes are wide enough for any vector width to keep its pipelines full.
 
+use ndarray::{Array1, ArrayView2, Zip};
+
+use crate::simd::{Level, Task, run};
+
 /// Lanes of a block.
 const LANES: usize = 16;
 /// Terms of a block: eight per lane.
 const BLOCK: usize = 128;
 
-/// `Σ_k row[k]²`.
-pub(crate) fn sum_of_squares(row: &[f32]) -> f64 {
-    row.chunks(BLOCK)
-        .fold(0.0, |total, block| total + block_sum(block))
+/// `Σ_k x[t,k]²` of each row: x `[T, K]`, result `[T]`. Every level gives the same bits.
+#[must_use]
+pub fn squares(level: Level, x: ArrayView2<f32>) -> Array1<f64> {
+    let x = x.as_standard_layout();
+    let mut sums = Array1::zeros(x.nrows());
+    Zip::from(&mut sums).and(x.rows()).par_for_each(|sum, row| {
+        *sum = row.as_slice().map_or(f64::NAN, |row| run(level, Sum(row)));
+    });
+    sums
 }
 
+struct Sum<'a>(&'a [f32]);
+
+impl Task for Sum<'_> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        sum(self.0)
+    }
+}
+
+#[inline(always)]
+fn sum(row: &[f32]) -> f64 {
+    let (blocks, rest) = row.as_chunks::<BLOCK>();
+    let total = blocks
+        .iter()
+        .fold(0.0, |total, block| total + block_sum(block));
+    if rest.is_empty() {
+        total
+    } else {
+        total + block_sum(rest)
+    }
+}
+
+#[inline(always)]
 fn block_sum(block: &[f32]) -> f64 {
     let mut lanes = [0.0; LANES];
-    for terms in block.chunks(LANES) {
-        for (lane, &term) in lanes.iter_mut().zip(terms) {
-            *lane += f64::from(term) * f64::from(term);
+    let (chunks, rest) = block.as_chunks::<LANES>();
+    for terms in chunks {
+        for lane in 0..LANES {
+            lanes[lane] += f64::from(terms[lane]) * f64::from(terms[lane]);
         }
+    }
+    for (lane, &term) in lanes.iter_mut().zip(rest) {
+        *lane += f64::from(term) * f64::from(term);
     }
     let mut width = LANES / 2;
     while width > 0 {

@@ -5,14 +5,28 @@
 
 use std::path::Path;
 
-use ndarray::Array2;
+use ndarray::{Array1, Array2, ArrayView2};
 use safetensors::{Dtype, SafeTensors};
 use ulpdrift_reference::{
     certify::certify,
     dot::dot,
-    mix::{Split, SplitParams, collapse, mixes, rms_factor, split_sinkhorn},
+    mix::{self, Split, SplitParams, mixes, split_sinkhorn},
     simd::Level,
+    squares::squares,
 };
+
+fn rms_factor(x: ArrayView2<f32>, norm_eps: f64) -> Array1<f64> {
+    let squares = squares(Level::detect(), x);
+    mix::rms_factor(squares.view(), x.ncols(), norm_eps)
+}
+
+fn collapse(pre: ArrayView2<f64>, x: ArrayView2<f32>) -> Array2<f64> {
+    let y = mix::collapse(Level::detect(), pre, x);
+    for level in Level::ALL {
+        assert_eq!(mix::collapse(level, pre, x), y, "{level}");
+    }
+    y
+}
 
 /// A recorded file, held whole.
 struct Recorded(Vec<u8>);
@@ -224,7 +238,13 @@ fn every_stage_agrees_with_the_captured_reference() {
         ] {
             assert_close_to_scale(&format!("{site}.{name}"), got, &stage(name), 1e-12);
         }
-        let certificate = certify(x.view(), weights.view(), product.view());
+        let certificate = certify(
+            Level::detect(),
+            x.view(),
+            weights.view(),
+            product.view(),
+            squares(Level::detect(), x.view()).view(),
+        );
         assert_eq!(certificate.checked, 64);
         assert!(certificate.max_rel_to_scale <= 1e-15, "{certificate:?}");
     }

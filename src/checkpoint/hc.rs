@@ -69,6 +69,7 @@ pub(super) fn read(
     site: Site,
     nonfinite: NonFinite,
 ) -> Result<HcWeights, CheckpointError> {
+    let mut buffer = Vec::new();
     let [function, base, scale] = HC_PARTS.map(|part| {
         let name = hc_name(layer, site, part);
         let located = checkpoint
@@ -80,8 +81,7 @@ pub(super) fn read(
             })?;
         let stored = plain_float(located)?;
         let mut values = Vec::with_capacity(located.shape.iter().product());
-        // A multiple of every element size, so that no element is cut.
-        checkpoint.visit(located, 1 << 20, |bytes| {
+        checkpoint.visit(located, &mut buffer, |bytes| {
             stored.decode_into(bytes, &mut values);
         })?;
         if nonfinite == NonFinite::Refuse {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Checkpoint, CheckpointError, Family, Group, Site, StoredType, TensorStats, layers,
+    Checkpoint, CheckpointError, Family, Group, ReadBuffers, Site, StoredType, TensorStats, layers,
     locate::Located, stats,
 };
 
@@ -75,14 +75,19 @@ impl Checkpoint {
         }
     }
 
-    /// Reads a tensor of the inventory once; `None` if its type is not one the tool decodes.
+    /// Reads a tensor of the inventory once, through `buffers`; `None` if its type is not one the tool
+    /// decodes.
     ///
     /// # Errors
     ///
     /// If the tensor cannot be read.
-    pub fn stats(&self, item: &Item) -> Result<Option<TensorStats>, CheckpointError> {
+    pub fn stats(
+        &self,
+        item: &Item,
+        buffers: &mut ReadBuffers,
+    ) -> Result<Option<TensorStats>, CheckpointError> {
         match self.tensor(&item.official) {
-            Some(located) => stats::measure(self, located),
+            Some(located) => stats::measure(self, located, buffers),
             None => Ok(None),
         }
     }

@@ -40,7 +40,7 @@ pub use hc::HcWeights;
 pub use inventory::{Inventory, Item};
 pub use names::Group;
 pub use site::{NonFinite, Site, SourceKind};
-pub use stats::TensorStats;
+pub use stats::{ReadBuffers, TensorStats};
 pub use synthetic::SyntheticModel;
 pub use write::{Written, parse_layers, write_synthetic};
 
@@ -54,6 +54,10 @@ mod tests;
 
 /// The prefix of a checkpoint that needs no disk.
 const SYNTHETIC_PREFIX: &str = "synthetic:";
+
+/// Bytes per read: a multiple of every element size, so that no element is cut, and few enough to be
+/// in cache still when they are decoded. Memory stays at this whatever the tensor's size.
+const PIECE: usize = 1 << 18;
 
 /// An open checkpoint: its model is known, its headers are checked, its tensors are not yet read.
 #[derive(Debug)]
@@ -204,16 +208,16 @@ impl Checkpoint {
         self.found.tensors.get(name)
     }
 
-    /// Passes a tensor's bytes on in pieces of at most `piece` bytes.
+    /// Passes a tensor's bytes on in pieces of at most [`PIECE`] bytes, read into `buffer`.
     fn visit(
         &self,
         located: &Located,
-        piece: usize,
+        buffer: &mut Vec<u8>,
         mut visit: impl FnMut(&[u8]),
     ) -> Result<(), CheckpointError> {
         match (&located.place, &self.generator) {
             (Place::Synthetic(spec), Some(generator)) => {
-                generator.bytes(spec).chunks(piece).for_each(visit);
+                generator.bytes(spec).chunks(PIECE).for_each(visit);
                 Ok(())
             }
             (Place::Shard(number), _) if *number < self.found.shards.len() => {
@@ -222,10 +226,10 @@ impl Checkpoint {
                     return Ok(());
                 };
                 let length = entry.end - entry.begin;
-                let mut buffer = vec![0_u8; piece.min(length as usize)];
+                buffer.resize(PIECE.min(length as usize), 0);
                 let mut offset = 0;
                 while offset < length {
-                    let take = (length - offset).min(piece as u64) as usize;
+                    let take = (length - offset).min(PIECE as u64) as usize;
                     shard.read_at(&located.stored, entry, offset, &mut buffer[..take])?;
                     visit(&buffer[..take]);
                     offset += take as u64;

@@ -11,7 +11,9 @@ use rayon::prelude::*;
 
 use super::{exit, print};
 use crate::{
-    checkpoint::{Checkpoint, CheckpointError, Group, Inventory, Item, SourceKind, TensorStats},
+    checkpoint::{
+        Checkpoint, CheckpointError, Group, Inventory, Item, ReadBuffers, SourceKind, TensorStats,
+    },
     report::wrap,
 };
 
@@ -76,8 +78,8 @@ pub fn render(args: &InspectArgs) -> Result<String, CheckpointError> {
     let mut rows: Vec<Row> = items
         .into_par_iter()
         .rev()
-        .map(|item| {
-            let stats = checkpoint.stats(&item)?;
+        .map_init(ReadBuffers::default, |buffers, item| {
+            let stats = checkpoint.stats(&item, buffers)?;
             Ok(Row { item, stats })
         })
         .collect::<Result<_, CheckpointError>>()?;

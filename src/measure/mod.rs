@@ -26,7 +26,6 @@ mod reduced;
 mod rows;
 pub mod sample;
 mod select;
-mod simd;
 pub mod stages;
 pub mod ulp;
 pub mod value;

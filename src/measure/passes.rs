@@ -5,7 +5,7 @@
 //! block is a fixed number of tokens and blocks are joined in order, so that the bits depend neither on
 //! the number of threads nor on who took which block.
 
-use ulpdrift_reference::simd::Level;
+use ulpdrift_reference::simd::{self, Level, Task};
 
 use crate::format::Format;
 
@@ -15,7 +15,6 @@ use super::{
     norm::{Distance, Gap, Rescale, relative_norm},
     rows::{ErrorBrackets, Histograms, KeptErrors, Parameters, Row, RowShape, Totals},
     sample::Sample,
-    simd::{self, Task},
     ulp::UlpRule,
 };
 

@@ -10,8 +10,51 @@
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView1, ArrayView2, Axis, CowArray, Ix2, Zip};
 
+use ulpdrift_reference::simd::{self, Level, Task};
+
 use super::{NormPlacement, OperandRounding, Projection};
 use crate::format::{Rounding, bf16, f16, tf32};
+
+/// Values looked at before the answer is: enough for vectors, few enough to stay in cache.
+const SCAN: usize = 1024;
+
+/// A format's normal values and zeros, by their bits: a cheap test that nearly every value passes.
+#[derive(Clone, Copy)]
+struct Plain {
+    /// Bits that rounding clears.
+    dropped: u32,
+    /// The smallest normal magnitude.
+    least: u32,
+    /// The first magnitude beyond, less `least`.
+    span: u32,
+}
+
+/// Whether all of some values are plain.
+struct AllPlain<'a> {
+    plain: Plain,
+    values: &'a [f32],
+}
+
+impl Task for AllPlain<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let Plain {
+            dropped,
+            least,
+            span,
+        } = self.plain;
+        let mut others = 0;
+        for value in self.values {
+            let bits = value.to_bits();
+            let magnitude = bits & 0x7fff_ffff;
+            let outside = u32::from(magnitude.wrapping_sub(least) >= span);
+            others |= (bits & dropped) | (outside & u32::from(magnitude != 0));
+        }
+        others == 0
+    }
+}
 
 impl OperandRounding {
     /// Rounds one value.
@@ -31,8 +74,43 @@ impl OperandRounding {
     #[must_use]
     pub fn keeps(self, values: ArrayView2<'_, f32>) -> bool {
         let kept = |value: &f32| self.round(*value).to_bits() == value.to_bits();
+        let (level, plain) = (Level::detect(), self.plain());
+        let is_plain = |values: &[f32]| simd::run(level, AllPlain { plain, values });
         let rows = values.axis_iter(Axis(0)).into_par_iter();
-        rows.all(|row| row.iter().all(kept))
+        rows.all(|row| match row.as_slice() {
+            Some(row) => row
+                .chunks(SCAN)
+                .all(|chunk| is_plain(chunk) || chunk.iter().all(kept)),
+            None => row.iter().all(kept),
+        })
+    }
+
+    /// Values that are kept for certain.
+    const fn plain(self) -> Plain {
+        const INFINITY: u32 = 0x7f80_0000;
+        match self {
+            Self::F32 => Plain {
+                dropped: 0,
+                least: 0,
+                span: INFINITY,
+            },
+            Self::Tf32Nearest | Self::Tf32Away | Self::Tf32Truncate => Plain {
+                dropped: 0x1fff,
+                least: 0,
+                span: INFINITY,
+            },
+            Self::Bf16 => Plain {
+                dropped: 0xffff,
+                least: 0,
+                span: INFINITY,
+            },
+            // From 2^-14 to below 2^16.
+            Self::F16 => Plain {
+                dropped: 0x1fff,
+                least: 0x3880_0000,
+                span: 0x4780_0000 - 0x3880_0000,
+            },
+        }
     }
 
     /// `values` as `parts` arrays that sum to them, largest part first. Values that are already
@@ -195,6 +273,26 @@ mod tests {
     }
 
     proptest! {
+        /// The scan's short cut against the rounding itself, value by value.
+        #[test]
+        fn what_is_kept_is_what_rounding_returns(
+            bits in any::<u32>(),
+            dropped in prop::sample::select(vec![0, 0x1fff, 0xffff]),
+        ) {
+            let value = f32::from_bits(bits & !dropped);
+            for rounding in [
+                OperandRounding::F32,
+                OperandRounding::Tf32Nearest,
+                OperandRounding::Tf32Away,
+                OperandRounding::Tf32Truncate,
+                OperandRounding::Bf16,
+                OperandRounding::F16,
+            ] {
+                let same = rounding.round(value).to_bits() == value.to_bits();
+                prop_assert_eq!(rounding.keeps(array![[value, 1.0]].view()), same, "{:?}", rounding);
+            }
+        }
+
         #[test]
         fn three_bf16_parts_hold_every_fp32_value(value in -1e30f32..1e30) {
             prop_assume!(value == 0.0 || value.abs() > 1e-20);

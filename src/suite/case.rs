@@ -8,6 +8,7 @@ use ulpdrift_reference::{
     dot::dot,
     mix::{SplitParams, mixes, rms_factor, split_sinkhorn},
     simd::Level,
+    squares::squares,
 };
 
 use super::{Plan, SuiteError};
@@ -230,7 +231,9 @@ pub struct References<'a> {
 /// What is kept of a recipe until its turn comes.
 struct Prepared<'a> {
     weights: Vec<CowArray<'a, f32, Ix2>>,
-    /// Its projection, where x enters as it is.
+    /// Whether x enters as it is.
+    takes_x: bool,
+    /// Its projection then.
     dot: Option<Array2<f64>>,
 }
 
@@ -239,19 +242,17 @@ impl<'a> References<'a> {
     #[must_use]
     pub fn new(level: Level, case: &'a Case, launch: Launch, recipes: &[&MixRecipe]) -> Self {
         let (x, function) = (case.x.view(), case.weights.function.view());
-        let mut prepared: Vec<Prepared<'a>> = Vec::with_capacity(recipes.len());
-        let mut takes_x = Vec::with_capacity(recipes.len());
-        for recipe in recipes {
-            let projection = &recipe.projection;
-            takes_x.push(projection.takes_as_it_is(x));
-            prepared.push(Prepared {
-                weights: projection.weight_operands(function),
+        let mut prepared: Vec<Prepared<'a>> = recipes
+            .iter()
+            .map(|recipe| Prepared {
+                weights: recipe.projection.weight_operands(function),
+                takes_x: recipe.projection.takes_as_it_is(x),
                 dot: None,
-            });
-        }
+            })
+            .collect();
         let mut stacked = vec![function];
-        for ((recipe, prepared), takes_x) in recipes.iter().zip(&prepared).zip(&takes_x) {
-            if *takes_x {
+        for (recipe, prepared) in recipes.iter().zip(&prepared) {
+            if prepared.takes_x {
                 let products = recipe.projection.products().into_iter();
                 stacked.extend(products.map(|product| prepared.weights[product.weight].view()));
             }
@@ -259,15 +260,15 @@ impl<'a> References<'a> {
         let products = dot(level, x, stack(&stacked).view());
         let mut blocks = products.axis_chunks_iter(Axis(1), function.nrows());
         let truth_dot = blocks.next().map(|block| block.to_owned());
-        for ((recipe, prepared), takes_x) in recipes.iter().zip(&mut prepared).zip(takes_x) {
+        for (recipe, prepared) in recipes.iter().zip(&mut prepared) {
             let count = recipe.projection.products().len();
-            prepared.dot = takes_x.then(|| sum(blocks.by_ref().take(count)));
+            prepared.dot = prepared.takes_x.then(|| sum(blocks.by_ref().take(count)));
         }
         Self {
             level,
             case,
             launch,
-            truth: truth(case, truth_dot.unwrap_or_default()),
+            truth: truth(level, case, truth_dot.unwrap_or_default()),
             recipes: prepared,
         }
     }
@@ -283,8 +284,13 @@ impl<'a> References<'a> {
             // Not looked at.
             NormPlacement::After => Array1::default(0),
         };
+        let x = self.case.x.view();
         let operands = Operands {
-            x: projection.x_operands(self.case.x.view(), rms.view()),
+            x: if prepared.takes_x {
+                vec![x.into()]
+            } else {
+                projection.x_operands(x, rms.view())
+            },
             weights: prepared.weights.clone(),
         };
         let dot = prepared.dot.clone().unwrap_or_else(|| {
@@ -307,9 +313,11 @@ fn sum<'a>(mut terms: impl Iterator<Item = ArrayView2<'a, f64>>) -> Array2<f64> 
     terms.fold(first.unwrap_or_default(), |sum, term| sum + term)
 }
 
-fn truth(case: &Case, dot: Array2<f64>) -> Truth {
-    let certificate = certify(case.x.view(), case.weights.function.view(), dot.view());
-    let rms = rms_factor(case.x.view(), case.norm_eps);
+fn truth(level: Level, case: &Case, dot: Array2<f64>) -> Truth {
+    let (x, function) = (case.x.view(), case.weights.function.view());
+    let squares = squares(level, x);
+    let certificate = certify(level, x, function, dot.view(), squares.view());
+    let rms = rms_factor(squares.view(), x.ncols(), case.norm_eps);
     let mixes = mixes(dot.view(), rms.view());
     Truth {
         stages: Stages64::from_mixes(case, dot, mixes),

@@ -20,6 +20,7 @@ use sha2::Sha256;
 use ulpdrift_reference::{
     dot::dot,
     mix::{mixes, rms_factor},
+    squares::squares,
 };
 
 use super::{Plan, Progress, Skip, SuiteError, case::Case};
@@ -325,8 +326,11 @@ fn in_slices<T: Clone>(
 }
 
 fn true_mixes(plan: &Plan<'_>, case: &Case) -> Array2<f64> {
-    let dot = dot(plan.level, case.x.view(), case.weights.function.view());
-    mixes(dot.view(), rms_factor(case.x.view(), case.norm_eps).view())
+    let x = case.x.view();
+    let dot = dot(plan.level, x, case.weights.function.view());
+    let squares = squares(plan.level, x);
+    let factor = rms_factor(squares.view(), x.ncols(), case.norm_eps);
+    mixes(dot.view(), factor.view())
 }
 
 #[cfg(test)]

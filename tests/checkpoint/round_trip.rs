@@ -6,8 +6,8 @@ use half::{bf16, f16};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use ulpdrift::checkpoint::{
-    Checkpoint, HcWeights, NonFinite, Site, SourceKind, StoredType, SyntheticModel, parse_layers,
-    write_synthetic,
+    Checkpoint, HcWeights, NonFinite, ReadBuffers, Site, SourceKind, StoredType, SyntheticModel,
+    parse_layers, write_synthetic,
 };
 
 use crate::support::{Directory, Raw, assert_sentence, ramp};
@@ -43,6 +43,7 @@ fn disk_and_memory_hold_the_same_bits() {
     let directory = Directory::tiny();
     let disk = Checkpoint::open(&directory.spec("ckpt")).unwrap();
     let memory = Checkpoint::open("synthetic:tiny").unwrap();
+    let mut buffers = ReadBuffers::default();
     assert_eq!(disk.kind(), SourceKind::Synthetic);
     assert_eq!(disk.model(), memory.model());
     let (disk_items, memory_items) = (disk.inventory(), memory.inventory());
@@ -54,8 +55,8 @@ fn disk_and_memory_hold_the_same_bits() {
             (&in_memory.official, &in_memory.shape)
         );
         assert_eq!(
-            disk.stats(on_disk).unwrap(),
-            memory.stats(in_memory).unwrap()
+            disk.stats(on_disk, &mut buffers).unwrap(),
+            memory.stats(in_memory, &mut buffers).unwrap()
         );
     }
     for (on_disk, in_memory) in sites(&disk).iter().zip(&sites(&memory)) {
@@ -79,7 +80,10 @@ fn fp8_weights_are_within_half_a_step_and_use_the_range() {
         (item.dtype.as_str(), &item.shape[..]),
         ("F8_E4M3", &[1024, 128][..])
     );
-    let stats = checkpoint.stats(item).unwrap().unwrap();
+    let stats = checkpoint
+        .stats(item, &mut ReadBuffers::default())
+        .unwrap()
+        .unwrap();
     // A scale of 2^ceil(log2(amax/448)) puts the largest code into 224..=448.
     assert!((224.0..=448.0).contains(&stats.abs_max), "{stats:?}");
     assert_eq!(stats.nonfinite, 0);
@@ -87,7 +91,10 @@ fn fp8_weights_are_within_half_a_step_and_use_the_range() {
         .iter()
         .find(|item| item.official.ends_with("indexer.wq_b.scale"))
         .unwrap();
-    let scales = checkpoint.stats(scale).unwrap().unwrap();
+    let scales = checkpoint
+        .stats(scale, &mut ReadBuffers::default())
+        .unwrap()
+        .unwrap();
     // N(0, 1/128) in 16,384 values reaches about 4.2/11.3; codes times scale have its rms.
     assert_eq!((scale.dtype.as_str(), scales.values), ("F8_E8M0", 8));
     let rms = stats.rms * scales.rms;

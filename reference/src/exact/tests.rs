@@ -3,7 +3,18 @@
 use dashu_int::IBig;
 use proptest::prelude::*;
 
-use super::dot;
+use super::by_integers;
+use crate::simd::Level;
+
+/// The dot product, by integers and at every level.
+fn dot(x: &[f32], w: &[f32]) -> f64 {
+    let sum = by_integers(x, w);
+    for level in Level::ALL {
+        let extracted = super::dot(level, x, w).sum;
+        assert!(extracted.to_bits() == sum.to_bits() || (extracted.is_nan() && sum.is_nan()));
+    }
+    sum
+}
 
 /// Every f32 is a whole multiple of 2⁻¹⁴⁹, so a dot product is a whole multiple of 2⁻²⁹⁸.
 fn oracle(x: &[f32], w: &[f32]) -> f64 {

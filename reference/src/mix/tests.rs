@@ -1,11 +1,23 @@
 //! Laws and hostile inputs; the golden values are in `tests/mix.rs`.
 
-use ndarray::{Array2, array};
+use ndarray::{Array1, Array2, ArrayView2, array};
 use proptest::prelude::*;
 
-use super::{
-    SplitParams, collapse, column_sums, mixes, rms_factor, row_sums, split_sinkhorn, sum_deviation,
-};
+use super::{SplitParams, column_sums, mixes, row_sums, split_sinkhorn, sum_deviation};
+use crate::{mix, simd::Level, squares::squares};
+
+fn rms_factor(x: ArrayView2<f32>, norm_eps: f64) -> Array1<f64> {
+    let squares = squares(Level::detect(), x);
+    mix::rms_factor(squares.view(), x.ncols(), norm_eps)
+}
+
+fn collapse(pre: ArrayView2<f64>, x: ArrayView2<f32>) -> Array2<f64> {
+    let y = mix::collapse(Level::detect(), pre, x);
+    for level in Level::ALL {
+        assert_eq!(mix::collapse(level, pre, x), y, "{level}");
+    }
+    y
+}
 
 /// The published constants, with logits taken as they are.
 fn plain(hc: usize) -> SplitParams {

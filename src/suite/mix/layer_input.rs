@@ -102,8 +102,8 @@ impl Rows for LayerInputs<'_> {
 
     fn visit(&self, tokens: Range<usize>, see: &mut dyn FnMut(usize, Block<'_, f32>)) {
         let rows = s![tokens.clone(), ..];
-        let x = self.case.x.slice(rows);
-        let reference = collapse(self.projected.truth.stages.pre.slice(rows), x);
+        let (level, x) = (self.plan.level, self.case.x.slice(rows));
+        let reference = collapse(level, self.projected.truth.stages.pre.slice(rows), x);
         let other = self.make(self.plan.against, &self.projected.against.pre, &tokens);
         for (index, (recipe, outputs)) in self
             .plan
@@ -112,7 +112,7 @@ impl Rows for LayerInputs<'_> {
             .zip(&self.projected.candidates)
             .enumerate()
         {
-            let exact = collapse(outputs.exact.pre.slice(rows), x);
+            let exact = collapse(level, outputs.exact.pre.slice(rows), x);
             let own;
             let got = if recipe == self.plan.against {
                 &other

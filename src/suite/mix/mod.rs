@@ -17,9 +17,9 @@
 //! slice's intermediate values, whatever the size of the checkpoint.
 
 mod candidate;
-mod layer_input;
-mod projected;
-mod rows;
+pub mod layer_input;
+pub mod projected;
+pub mod rows;
 pub mod tensors;
 #[cfg(test)]
 mod tests;

@@ -87,7 +87,8 @@ impl NamedTensor<'_> {
             Content::F32(values) => Values::F32(values.into()),
             Content::F64(values) => Values::F64(values.into()),
             Content::LayerInput64 { site, pre } => {
-                Values::F64(collapse(pre, site.case.x.view()).into())
+                let y = collapse(site.plan.level, pre, site.case.x.view());
+                Values::F64(y.into())
             }
             Content::LayerInput {
                 site,

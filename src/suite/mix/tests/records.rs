@@ -248,7 +248,7 @@ fn the_reference_agrees_with_another_projects_captures() {
             };
             let references = References::new(Level::detect(), &case, launch, &[]);
             let stages = &references.truth.stages;
-            let y = collapse(stages.pre.view(), case.x.view());
+            let y = collapse(Level::detect(), stages.pre.view(), case.x.view());
             for (name, got) in [
                 ("mixes", &stages.mixes),
                 ("pre", &stages.pre),
