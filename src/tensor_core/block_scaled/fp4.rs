@@ -8,6 +8,7 @@
 
 use super::{
     Kind, ScaledRule,
+    simd::{Instructions, Pair},
     vector::{Block, LANES, Lanes, NO_TERM, cut, exponents_of, power_of_two},
 };
 use crate::format::e2m1;
@@ -21,7 +22,7 @@ const GROUPS: usize = 4;
 #[derive(Clone, Copy)]
 struct Group {
     /// Twice the values.
-    doubled: [i16; GROUP],
+    doubled: [Pair; GROUP / 2],
     /// A bit for every k whose code is not zero; none if the scale is zero, for then there is no term.
     used: u16,
     scale: f64,
@@ -30,7 +31,7 @@ struct Group {
 
 impl Group {
     const EMPTY: Self = Self {
-        doubled: [0; GROUP],
+        doubled: [[0; 2]; GROUP / 2],
         used: 0,
         scale: 0.0,
         exponent: 0,
@@ -39,8 +40,9 @@ impl Group {
     fn decode(kind: Kind, codes: &[u8], scale: u8) -> Self {
         let mut group = Self::EMPTY;
         for (k, &code) in codes.iter().enumerate() {
-            group.doubled[k] = (2.0 * e2m1::from_bits(code)) as i16;
-            group.used |= u16::from(group.doubled[k] != 0) << k;
+            let doubled = (2.0 * e2m1::from_bits(code)) as i16;
+            group.doubled[k / 2][k % 2] = doubled;
+            group.used |= u16::from(doubled != 0) << k;
         }
         let value = kind.scale().from_code(scale);
         if value == 0.0 {
@@ -60,7 +62,7 @@ pub(super) struct Fp4([Group; GROUPS]);
 /// Sixteen k of [`LANES`] rows.
 #[derive(Clone, Debug)]
 struct PackedGroup {
-    doubled: [Lanes<i16>; GROUP],
+    doubled: [Lanes<Pair>; GROUP / 2],
     used: Lanes<u16>,
     scale: Lanes<f64>,
     exponent: Lanes<i16>,
@@ -84,7 +86,7 @@ impl Block for Fp4 {
 
     fn pack<'a>(rows: impl Iterator<Item = &'a Self>) -> PackedFp4 {
         let empty = PackedGroup {
-            doubled: [Lanes([0; LANES]); GROUP],
+            doubled: [Lanes([[0; 2]; LANES]); GROUP / 2],
             used: Lanes([0; LANES]),
             scale: Lanes([0.0; LANES]),
             exponent: Lanes([0; LANES]),
@@ -92,8 +94,8 @@ impl Block for Fp4 {
         let mut packed = PackedFp4(std::array::from_fn(|_| empty.clone()));
         for (lane, row) in rows.enumerate() {
             for (packed, group) in packed.0.iter_mut().zip(&row.0) {
-                for k in 0..GROUP {
-                    packed.doubled[k].0[lane] = group.doubled[k];
+                for (packed, &pair) in packed.doubled.iter_mut().zip(&group.doubled) {
+                    packed.0[lane] = pair;
                 }
                 packed.used.0[lane] = group.used;
                 packed.scale.0[lane] = group.scale;
@@ -104,7 +106,13 @@ impl Block for Fp4 {
     }
 
     #[inline(always)]
-    fn fuse(&self, rule: &ScaledRule, packed: &PackedFp4, accumulators: &mut Lanes<f32>) {
+    fn fuse<I: Instructions>(
+        &self,
+        with: I,
+        rule: &ScaledRule,
+        packed: &PackedFp4,
+        accumulators: &mut Lanes<f32>,
+    ) {
         let mut e_max = exponents_of(accumulators);
         for index in 0..GROUPS {
             let exponents = exponents(&self.0[index], &packed.0[index]);
@@ -121,7 +129,7 @@ impl Block for Fp4 {
         }
         for index in 0..GROUPS {
             let (row, packed) = (&self.0[index], &packed.0[index]);
-            let quarters = products(row, packed);
+            let quarters = with.sum_of_products(&row.doubled, &packed.doubled);
             for lane in 0..LANES {
                 let scales = (0.25 * row.scale) * (packed.scale.0[lane] * scale.0[lane]);
                 sum.0[lane] += (f64::from(quarters.0[lane]) * scales).trunc();
@@ -143,16 +151,4 @@ fn exponents(row: &Group, packed: &PackedGroup) -> Lanes<i16> {
         exponents.0[lane] = if any { exponent } else { NO_TERM };
     }
     exponents
-}
-
-/// The sums of a group's products, in quarters.
-#[inline(always)]
-fn products(row: &Group, packed: &PackedGroup) -> Lanes<i16> {
-    let mut sums = Lanes([0; LANES]);
-    for k in 0..GROUP {
-        for lane in 0..LANES {
-            sums.0[lane] += row.doubled[k] * packed.doubled[k].0[lane];
-        }
-    }
-    sums
 }

@@ -8,6 +8,7 @@
 
 use super::{
     Kind, ScaledRule,
+    simd::Instructions,
     vector::{Block, LANES, Lanes, NO_TERM, cut, exponents_of, power_of_two},
 };
 use crate::format::{Format, e4m3};
@@ -85,7 +86,13 @@ impl Block for Fp8 {
     }
 
     #[inline(always)]
-    fn fuse(&self, rule: &ScaledRule, packed: &PackedFp8, accumulators: &mut Lanes<f32>) {
+    fn fuse<I: Instructions>(
+        &self,
+        _: I,
+        rule: &ScaledRule,
+        packed: &PackedFp8,
+        accumulators: &mut Lanes<f32>,
+    ) {
         let mut largest = Lanes([NO_TERM; LANES]);
         for k in 0..DEPTH {
             for lane in 0..LANES {

@@ -13,7 +13,7 @@
 
 use std::fmt::Debug;
 
-use super::{Kind, ScaledRule};
+use super::{Kind, ScaledRule, simd::Instructions};
 
 /// Outputs computed side by side: as many `i16` as the widest register holds.
 pub(super) const LANES: usize = 32;
@@ -41,7 +41,13 @@ pub(super) trait Block: Sized + Send + Sync {
 
     /// Fuses the products of this row and each of `packed` with the accumulators. Implementations are
     /// `#[inline(always)]`, so that they are compiled for the instruction set that runs them.
-    fn fuse(&self, rule: &ScaledRule, packed: &Self::Packed, accumulators: &mut Lanes<f32>);
+    fn fuse<I: Instructions>(
+        &self,
+        with: I,
+        rule: &ScaledRule,
+        packed: &Self::Packed,
+        accumulators: &mut Lanes<f32>,
+    );
 }
 
 /// Some rows of the left-hand operand against all of the right-hand one.
@@ -61,7 +67,7 @@ pub(super) struct Strip<'a, B: Block> {
 
 impl<B: Block> Strip<'_, B> {
     #[inline(always)]
-    pub(super) fn run(self) {
+    pub(super) fn run<I: Instructions>(self, with: I) {
         for (tile, packed) in self.packed.chunks_exact(self.blocks).enumerate() {
             let start = tile * LANES;
             let end = self.outputs.min(start + LANES);
@@ -72,7 +78,7 @@ impl<B: Block> Strip<'_, B> {
                 let mut accumulators = Lanes([0.0; LANES]);
                 accumulators.0[..chains.len()].copy_from_slice(chains);
                 for (block, packed) in row.iter().zip(packed) {
-                    block.fuse(self.rule, packed, &mut accumulators);
+                    block.fuse(with, self.rule, packed, &mut accumulators);
                 }
                 chains.copy_from_slice(&accumulators.0[..chains.len()]);
             }
