@@ -182,7 +182,7 @@ pub(super) fn depth_of_shape(part: &str) -> Option<usize> {
 /// A text that names no instruction with an fp32 accumulator and one operand format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is not a known matrix instruction: expected a PTX name such as mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32, with an f32 accumulator and bf16, f16, tf32 or e4m3 operands"
+    "'{text}' is not a known matrix instruction: expected a PTX name such as mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32, with an f32 accumulator and bf16, f16, tf32 or e4m3 operands, or a block-scaled one of kind::mxf8f6f4 (e4m3), kind::mxf4 or kind::mxf4nvf4 (e2m1)"
 )]
 pub struct UnknownInstruction {
     pub(super) text: String,

@@ -1,9 +1,10 @@
 """The block-scaled tensor core in exact integers, and vector files that it fills.
 
-    python block_scaled.py DIR
+    python block_scaled.py DIR [--spoil]
 
 Writes DIR/sm_120_KIND.safetensors for every kind: random codes, scales and accumulators by category
-with the results of this rule, in the layout that `ulpdrift mma verify` replays.
+with the results of this rule, in the layout that `ulpdrift mma verify` replays. With `--spoil` the
+last scale of B is another one than the results were computed with.
 
 Per output and block of 32 (mxf8f6f4) or 64 k: every term is an integer m with f fraction bits and an
 exponent e, in units of 2^(e - f). A term is a product (mxf8f6f4) or the exact sum of 16 products
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+import safetensors_io
 
 NAN, INFINITY = 0x7FFFFFFF, 0x7F800000
 
@@ -326,11 +329,24 @@ def by_this_rule(kind, tile):
     return block(kind, tile.a, tile.b, tile.scale_a, tile.scale_b, tile.c)
 
 
+def spoil_a_scale(path):
+    """Moves the first tile's last scale of B, an ordinary one, by one."""
+    name = "scale_b"
+    scales = safetensors_io.read(path)[name].bits
+    at = safetensors_io.data_start(path, name) + scales[0].size - 1
+    with open(path, "r+b") as file:
+        file.seek(at)
+        file.write(bytes([scales[0].flat[-1] ^ 1]))
+
+
 def main():
-    directory = Path(sys.argv[1])
+    directory, spoil = Path(sys.argv[1]), sys.argv[2:] == ["--spoil"]
     directory.mkdir(parents=True, exist_ok=True)
     for name, kind in KINDS.items():
-        write(directory / f"sm_120_{name}.safetensors", kind, 11, 24, by_this_rule, "NumPy oracle")
+        path = directory / f"sm_120_{name}.safetensors"
+        write(path, kind, 11, 24, by_this_rule, "NumPy oracle")
+        if spoil:
+            spoil_a_scale(path)
 
 
 if __name__ == "__main__":

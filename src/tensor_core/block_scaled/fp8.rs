@@ -15,8 +15,8 @@ use crate::format::{Format, e4m3};
 
 /// Products of a block.
 const DEPTH: usize = 32;
-/// A zero's exponent: its sum with any other, scales included, lies below every floor, and the sum of two is no
-/// overflow.
+/// A zero's exponent: every sum with it, the scales' exponents included, lies below any floor and within
+/// `i16`.
 const ZERO: i16 = NO_TERM / 4;
 
 /// 32 k of one row.
@@ -88,18 +88,12 @@ impl Block for Fp8 {
     #[inline(always)]
     fn fuse<I: Instructions>(
         &self,
-        _: I,
+        with: I,
         rule: &ScaledRule,
         packed: &PackedFp8,
         accumulators: &mut Lanes<f32>,
     ) {
-        let mut largest = Lanes([NO_TERM; LANES]);
-        for k in 0..DEPTH {
-            for lane in 0..LANES {
-                let exponent = self.exponents[k] + packed.exponents[k].0[lane];
-                largest.0[lane] = largest.0[lane].max(exponent);
-            }
-        }
+        let mut largest = with.largest_sum(&self.exponents, &packed.exponents);
         let of_c = exponents_of(accumulators);
         let mut scale = Lanes([0.0_f32; LANES]);
         for lane in 0..LANES {
@@ -133,7 +127,7 @@ impl Fp8 {
             for lane in 0..LANES {
                 let product = self.values[k] * packed.values[k].0[lane] * scale.0[lane];
                 // SAFETY: values are finite, and a product is below 2^27 in units of the sum, because
-                // its exponent is at most `e_max`.
+                // its exponent is at most `e_max` and no rule has more than 25 fraction bits.
                 sums.0[lane] += unsafe { product.to_int_unchecked::<i32>() };
             }
         }

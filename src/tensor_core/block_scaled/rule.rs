@@ -279,12 +279,29 @@ struct Row {
 const FP8: &[Kind] = &[Kind::Mxf8f6f4];
 const FP4: &[Kind] = &[Kind::Mxf4, Kind::Mxf4nvf4];
 
-static TABLE: &[Row] = &[
+const TABLE: &[Row] = &[
     row(Arch::Sm100, Family::Tcgen05, FP8, 25, -133),
     row(Arch::Sm100, Family::Tcgen05, FP4, 35, -139),
     row(Arch::Sm120, Family::MmaSync, FP8, 25, -133),
     row(Arch::Sm120, Family::MmaSync, FP4, 35, -139),
 ];
+
+// The sums of the vector form hold no more fraction bits: `fp8` counts in i32, `fp4` in f64.
+const _: () = {
+    let mut i = 0;
+    while i < TABLE.len() {
+        let mut kind = 0;
+        while kind < TABLE[i].kinds.len() {
+            let most = match TABLE[i].kinds[kind] {
+                Kind::Mxf8f6f4 => 25,
+                Kind::Mxf4 | Kind::Mxf4nvf4 => 39,
+            };
+            assert!(TABLE[i].fraction_bits <= most);
+            kind += 1;
+        }
+        i += 1;
+    }
+};
 
 const fn row(
     arch: Arch,

@@ -1,4 +1,5 @@
-//! One strip, compiled for each vector level, and the one operation that plain loops do not get right.
+//! One strip, compiled for each vector level, and the two operations over many k that the compiler
+//! would vectorise along k instead of along the lanes.
 //!
 //! A value of an [`Instructions`] type is the proof that the processor has them: it can only be had
 //! from a check at run time.
@@ -22,6 +23,9 @@ pub(super) trait Instructions: Copy {
         row: &[Pair; N],
         packed: &[Lanes<Pair>; N],
     ) -> Lanes<i32>;
+
+    /// Per lane, the largest sum over `N` k. No sum may leave `i16`.
+    fn largest_sum<const N: usize>(self, row: &[i16; N], packed: &[Lanes<i16>; N]) -> Lanes<i16>;
 }
 
 /// Runs a strip with the instructions of `level`, or of the baseline where the processor does not
@@ -65,11 +69,11 @@ impl Instructions for Portable {
         row: &[Pair; N],
         packed: &[Lanes<Pair>; N],
     ) -> Lanes<i32> {
+        let mut sums = Lanes([0; LANES]);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: SSE2 is part of x86-64. The pointers stay within `packed[k]` and `sums`, each 16
         // bytes from the last.
         unsafe {
-            let mut sums = Lanes([0; LANES]);
             for part in 0..LANES / 4 {
                 let mut sum = _mm_setzero_si128();
                 for k in 0..N {
@@ -79,18 +83,39 @@ impl Instructions for Portable {
                 }
                 _mm_store_si128(sums.0.as_mut_ptr().cast::<__m128i>().add(part), sum);
             }
-            sums
         }
         #[cfg(not(target_arch = "x86_64"))]
-        {
-            let mut sums = Lanes([0; LANES]);
-            for (row, packed) in row.iter().zip(packed) {
-                for (sum, pair) in sums.0.iter_mut().zip(&packed.0) {
-                    *sum += i32::from(row[0] * pair[0]) + i32::from(row[1] * pair[1]);
-                }
+        for (row, packed) in row.iter().zip(packed) {
+            for (sum, pair) in sums.0.iter_mut().zip(&packed.0) {
+                *sum += i32::from(row[0] * pair[0]) + i32::from(row[1] * pair[1]);
             }
-            sums
         }
+        sums
+    }
+
+    #[inline(always)]
+    fn largest_sum<const N: usize>(self, row: &[i16; N], packed: &[Lanes<i16>; N]) -> Lanes<i16> {
+        let mut largest = Lanes([i16::MIN; LANES]);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: SSE2 is part of x86-64. The pointers stay within `packed[k]` and `largest`, each 16
+        // bytes from the last.
+        unsafe {
+            for part in 0..LANES / 8 {
+                let mut most = _mm_set1_epi16(i16::MIN);
+                for k in 0..N {
+                    let terms = _mm_load_si128(packed[k].0.as_ptr().cast::<__m128i>().add(part));
+                    most = _mm_max_epi16(most, _mm_add_epi16(terms, _mm_set1_epi16(row[k])));
+                }
+                _mm_store_si128(largest.0.as_mut_ptr().cast::<__m128i>().add(part), most);
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        for (row, packed) in row.iter().zip(packed) {
+            for (most, term) in largest.0.iter_mut().zip(&packed.0) {
+                *most = (*most).max(row + term);
+            }
+        }
+        largest
     }
 }
 
@@ -123,6 +148,25 @@ impl Instructions for Avx2 {
         }
         sums
     }
+
+    #[inline(always)]
+    fn largest_sum<const N: usize>(self, row: &[i16; N], packed: &[Lanes<i16>; N]) -> Lanes<i16> {
+        let mut largest = Lanes([i16::MIN; LANES]);
+        // SAFETY: `self` proves that the processor has the instructions. The pointers stay within
+        // `packed[k]` and `largest`, each 32 bytes from the last.
+        unsafe {
+            for part in 0..LANES / 16 {
+                let mut most = _mm256_set1_epi16(i16::MIN);
+                for k in 0..N {
+                    let terms = _mm256_load_si256(packed[k].0.as_ptr().cast::<__m256i>().add(part));
+                    let sums = _mm256_add_epi16(terms, _mm256_set1_epi16(row[k]));
+                    most = _mm256_max_epi16(most, sums);
+                }
+                _mm256_store_si256(largest.0.as_mut_ptr().cast::<__m256i>().add(part), most);
+            }
+        }
+        largest
+    }
 }
 
 /// Proof that the processor runs [`Level::Avx512`].
@@ -153,6 +197,25 @@ impl Instructions for Avx512 {
             }
         }
         sums
+    }
+
+    #[inline(always)]
+    fn largest_sum<const N: usize>(self, row: &[i16; N], packed: &[Lanes<i16>; N]) -> Lanes<i16> {
+        let mut largest = Lanes([i16::MIN; LANES]);
+        // SAFETY: `self` proves that the processor has the instructions. The pointers stay within
+        // `packed[k]` and `largest`, each 64 bytes from the last.
+        unsafe {
+            for part in 0..LANES / 32 {
+                let mut most = _mm512_set1_epi16(i16::MIN);
+                for k in 0..N {
+                    let terms = _mm512_load_si512(packed[k].0.as_ptr().cast::<__m512i>().add(part));
+                    let sums = _mm512_add_epi16(terms, _mm512_set1_epi16(row[k]));
+                    most = _mm512_max_epi16(most, sums);
+                }
+                _mm512_store_si512(largest.0.as_mut_ptr().cast::<__m512i>().add(part), most);
+            }
+        }
+        largest
     }
 }
 
