@@ -217,8 +217,11 @@ def scales_apart(tile):
 
 
 def zero_scales(tile):
-    for scales in (tile.scale_a, tile.scale_b):
-        scales[tile.random.random(scales.shape) < 0.3] = 0
+    """Zero (or least) scales against the largest, beside small ones: a zero's exponent must not count."""
+    tile.rescale(lambda shape: tile.random.integers(1, 16, shape).astype(np.uint8))
+    tile.scale_a[tile.random.random(len(tile.scale_a)) < 0.5, 0] = 0
+    tile.scale_b[0] = tile.random.choice([1, 0x7E], tile.scale_b.shape[1])
+    tile.c = _fp32(tile.random, tile.c.shape, -45, -20)
 
 
 def nan_scales(tile):
