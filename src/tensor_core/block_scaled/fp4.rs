@@ -49,9 +49,7 @@ impl Group {
             group.used = 0;
         }
         group.scale = value.into();
-        let field = (value.to_bits() >> 23) as i32;
-        let subnormal = kind.scale().min_exponent();
-        group.exponent = (field - 127).max(subnormal) as i16;
+        group.exponent = kind.scale().exponent(scale) as i16;
         group
     }
 }

@@ -58,12 +58,10 @@ impl Block for Fp8 {
                 block.exponents[k] = exponent.max(Format::E4m3.min_exponent()) as i16;
             }
         }
-        let scale = kind.scale().from_code(scales[0]);
-        if scale.is_nan() {
+        if kind.scale().from_code(scales[0]).is_nan() {
             block.nan = f64::NAN;
         }
-        let exponent = (scale.to_bits() >> 23) as i32 - 127;
-        block.scale_exponent = exponent.max(kind.scale().min_exponent()) as i16;
+        block.scale_exponent = kind.scale().exponent(scales[0]) as i16;
         block
     }
 

@@ -101,12 +101,16 @@ impl ScaleFormat {
         }
     }
 
-    /// The least exponent a scale is aligned by; subnormals have it, too.
+    /// The exponent by which the unit aligns what a scale's code is a factor of.
     #[must_use]
-    pub const fn min_exponent(self) -> i32 {
+    pub const fn exponent(self, code: u8) -> i32 {
         match self {
-            Self::Ue8m0 => -127,
-            Self::Ue4m3 => Format::E4m3.min_exponent(),
+            Self::Ue8m0 => code as i32 - 127,
+            Self::Ue4m3 => match (code >> 3) & 15 {
+                // Subnormals have the exponent of the least normal number.
+                0 => -6,
+                biased => biased as i32 - 7,
+            },
         }
     }
 }
