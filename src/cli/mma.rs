@@ -203,6 +203,24 @@ mod tests {
     }
 
     #[test]
+    fn block_scaled_instructions_are_replayed_with_their_scales() {
+        let file = fixture("model_sm_120_mxf4nvf4.safetensors");
+        let Verified { text, code } = verified(&[&file]).unwrap();
+        assert_eq!(code, exit::GOOD);
+        assert!(text.contains("kind::mxf4nvf4.block_scale"), "{text}");
+        assert!(text.contains("0 of 11520 outputs differ"), "{text}");
+
+        let message = verified(&[&file, "--arch", "sm_90"]).err().unwrap();
+        assert!(
+            message.to_string().ends_with(
+                ": sm_90 has no block-scaled mma.sync mxf4nvf4 k64 instruction: emulate sm_100 \
+                 (tcgen05) or sm_120 (mma.sync)"
+            ),
+            "{message}"
+        );
+    }
+
+    #[test]
     fn bad_input_names_the_file_and_prints_nothing() {
         let good = fixture("model_sm_80_bf16.safetensors");
         let message = format!("{:#}", verified(&[&good, "no/such/file"]).err().unwrap());

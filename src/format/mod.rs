@@ -13,6 +13,7 @@
 //! | [`e4m3`] | 3 | -6 | saturates at 448, as CUDA's `satfinite` |
 //! | [`e2m1`] | 1 | 0 | saturates at 6, as CUDA's `satfinite` |
 //! | [`ue8m0`] | a power of two: a scale, not a number to round to | | |
+//! | [`ue4m3`] | the magnitude of an E4M3 code: a scale, too | | |
 //!
 //! Where the conversion is one of the hardware's, the treatment of NaN and infinity is the hardware's
 //! too (source: measured on an H200, or the PTX definition where no measurement is named).
@@ -23,6 +24,7 @@ pub mod e4m3;
 pub mod f16;
 mod grid;
 pub mod tf32;
+pub mod ue4m3;
 pub mod ue8m0;
 
 #[cfg(test)]

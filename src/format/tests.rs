@@ -217,6 +217,26 @@ fn e2m1_ties_go_as_the_hardware_sends_them() {
     }
 }
 
+/// From the definition: four exponent bits of bias 7, three fraction bits, the sign bit ignored.
+#[test]
+fn ue4m3_is_the_magnitude_of_e4m3() {
+    for code in 0..=255_u8 {
+        let (biased, fraction) = (i32::from(code >> 3 & 15), f64::from(code & 7));
+        let value = f64::from(ue4m3::from_bits(code));
+        if code & 0x7f == ue4m3::NAN_BITS {
+            assert!(value.is_nan());
+        } else if biased == 0 {
+            assert_eq!(value, fraction / 512.0);
+        } else {
+            assert_eq!(
+                value,
+                (1.0 + fraction / 8.0) * libm::exp2(f64::from(biased - 7))
+            );
+        }
+        assert!(value.is_sign_positive());
+    }
+}
+
 #[test]
 fn ue8m0_is_the_next_power_of_two() {
     for (x, want) in [

@@ -2,15 +2,19 @@
 //!
 //! A file holds tiles of one instruction on one architecture: `a[tile, m, k]`, `b[tile, k, n]`,
 //! `c[tile, m, n]` and the recorded `d[tile, m, n]`, all raw bits; `category[tile]` indexes the list
-//! in the metadata, which also names `arch` and `instruction`. A conversion file holds `x` (fp32 words)
-//! with `rna_tf32` and `rn_bf16`, what `cvt.rna.tf32.f32` and `cvt.rn.bf16.f32` made of them.
+//! in the metadata, which also names `arch` and `instruction`. A block-scaled instruction has its scales
+//! beside them: `scale_a[tile, m, k / block]` and `scale_b[tile, k / block, n]`; its codes take a byte
+//! each. A conversion file holds `x` (fp32 words) with `rna_tf32` and `rn_bf16`, what
+//! `cvt.rna.tf32.f32` and `cvt.rn.bf16.f32` made of them.
 //!
 //! Every output is computed by the scalar rule and by the vectorised one, and bits are compared: the
 //! unit returns one NaN only, so NaN needs no exception.
 
 mod file;
+mod scaled;
 #[cfg(test)]
 mod tests;
+mod tiles;
 
 use std::{fmt, path::Path};
 
@@ -18,14 +22,18 @@ use ndarray::{Array2, Array3};
 use safetensors::Dtype;
 use ulpdrift_reference::simd::Level;
 
+pub use scaled::ScaledVectors;
+
 use file::File;
+use tiles::{TileShape, Tiles};
 
 use crate::{
     files,
-    format::{Rounding, bf16, tf32},
+    format::{Format, Rounding, bf16, tf32},
     tensor_core::{
         Arch, Instruction, PackedWeights, Rule,
         arch::{NoSuchInstruction, UnknownArch, UnknownInstruction},
+        block_scaled::rule::NoSuchScaledInstruction,
         chains, scalar,
     },
 };
@@ -56,7 +64,9 @@ pub enum VectorError {
         found: String,
     },
     /// A tensor is missing.
-    #[error("no tensor '{tensor}': expected a, b, c, d and category, or x, rna_tf32 and rn_bf16")]
+    #[error(
+        "no tensor '{tensor}': expected a, b, c, d and category, with scale_a and scale_b if the instruction is block-scaled, or x, rna_tf32 and rn_bf16"
+    )]
     MissingTensor {
         /// Its name.
         tensor: &'static str,
@@ -105,6 +115,21 @@ pub enum VectorError {
     /// The architecture lacks the instruction.
     #[error("{0}")]
     NoSuchInstruction(#[from] NoSuchInstruction),
+    /// The architecture lacks the block-scaled instruction.
+    #[error("{0}")]
+    NoSuchScaledInstruction(#[from] NoSuchScaledInstruction),
+    /// A byte is none of the operand format's codes.
+    #[error(
+        "tensor '{tensor}' holds the byte {found:#04x}: expected one {format} code per byte, in its low bits"
+    )]
+    NoCode {
+        /// The tensor's name.
+        tensor: &'static str,
+        /// The byte.
+        found: u32,
+        /// The operand format.
+        format: Format,
+    },
 }
 
 /// The result of replaying one file.
@@ -229,14 +254,23 @@ pub fn replay(bytes: &[u8], arch: Option<Arch>, levels: &[Level]) -> Result<Repl
     if file.tensors.tensor("x").is_ok() {
         return replay_conversions(&file);
     }
-    let vectors = Vectors::read(&file)?;
-    let arch = arch.map_or_else(|| file.arch(), Ok)?;
-    let rule = arch.rule(vectors.instruction)?;
+    let named_or_recorded = || arch.map_or_else(|| file.arch(), Ok);
+    let (arch, categories) = if file.is_block_scaled()? {
+        let vectors = ScaledVectors::read(&file)?;
+        let arch = named_or_recorded()?;
+        let rule = arch.scaled_rule(vectors.instruction)?;
+        (arch, vectors.compare(&rule, levels))
+    } else {
+        let vectors = Vectors::read(&file)?;
+        let arch = named_or_recorded()?;
+        let rule = arch.rule(vectors.instruction)?;
+        (arch, vectors.compare(&rule, levels))
+    };
     Ok(Replay {
         instruction: file.instruction()?,
         arch: Some(arch),
         source: file.source(),
-        categories: vectors.compare(&rule, levels),
+        categories,
     })
 }
 
@@ -245,20 +279,9 @@ pub fn replay(bytes: &[u8], arch: Option<Arch>, levels: &[Level]) -> Result<Repl
 pub struct Vectors {
     /// The instruction recorded.
     pub instruction: Instruction,
-    categories: Vec<String>,
-    category: Vec<u8>,
-    shape: TileShape,
+    tiles: Tiles,
     a: Vec<u32>,
     b: Vec<u32>,
-    c: Vec<u32>,
-    d: Vec<u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct TileShape {
-    rows: usize,
-    cols: usize,
-    k: usize,
 }
 
 impl Vectors {
@@ -272,105 +295,54 @@ impl Vectors {
 
     fn read(file: &File<'_>) -> Result<Self, VectorError> {
         let instruction: Instruction = file.instruction()?.parse()?;
-        let categories = file.categories()?;
         let dtype = match instruction.operand.code_bytes() {
             1 => Dtype::U8,
             2 => Dtype::U16,
             _ => Dtype::U32,
         };
-        let category = file.words("category", Dtype::U8)?;
-        let tiles = category.shape.first().copied().unwrap_or(0);
-        let a = file.words("a", dtype)?;
-        let b = file.words("b", dtype)?;
-        let c = file.words("c", Dtype::U32)?;
-        let d = file.words("d", Dtype::U32)?;
-        let (&[.., rows, _], &[.., cols]) = (&a.shape[..], &b.shape[..]) else {
-            return Err(a.wrong_shape("[tiles, m, k]".to_owned()));
-        };
-        let shape = TileShape {
-            rows,
-            cols,
-            k: instruction.k,
-        };
-        category.expect_shape(&[tiles])?;
-        a.expect_shape(&[tiles, rows, shape.k])?;
-        b.expect_shape(&[tiles, shape.k, cols])?;
-        c.expect_shape(&[tiles, rows, cols])?;
-        d.expect_shape(&[tiles, rows, cols])?;
-        if d.words.is_empty() {
-            return Err(VectorError::Empty);
-        }
-        let category: Vec<u8> = category.words.iter().map(|&index| index as u8).collect();
-        if let Some(tile) = category
-            .iter()
-            .position(|&c| usize::from(c) >= categories.len())
-        {
-            let (found, known) = (category[tile], categories.len());
-            return Err(VectorError::UnknownCategory { tile, found, known });
-        }
-        let [a, b, c, d] = [a.words, b.words, c.words, d.words];
+        let (a, b) = (file.words("a", dtype)?, file.words("b", dtype)?);
+        let tiles = Tiles::read(file, &a, &b, instruction.k)?;
+        let (a, b) = (a.words, b.words);
         Ok(Self {
             instruction,
-            categories,
-            category,
-            shape,
+            tiles,
             a,
             b,
-            c,
-            d,
         })
     }
 
     /// Computes every output by `rule`, in both forms, and compares.
     #[must_use]
     pub fn compare(&self, rule: &Rule, levels: &[Level]) -> Vec<Category> {
-        let mut outcome: Vec<Category> = self.categories.iter().map(Category::named).collect();
-        for (tile, &category) in self.category.iter().enumerate() {
+        self.tiles.compare(|tile| {
             let mut computed = vec![(Form::Scalar, self.by_scalar_rule(rule, tile))];
             for &level in levels {
                 computed.push((Form::Vector(level), self.by_vector_rule(rule, level, tile)));
             }
-            let outputs = self.shape.rows * self.shape.cols;
-            let want = &self.d[tile * outputs..][..outputs];
-            for (index, &want) in want.iter().enumerate() {
-                let (row, col) = (index / self.shape.cols, index % self.shape.cols);
-                let wrong = computed.iter().find(|(_, got)| got[index] != want);
-                let mismatch = wrong.map(|&(form, ref got)| Mismatch {
-                    tile,
-                    row,
-                    col,
-                    form,
-                    got: got[index],
-                    want,
-                });
-                outcome[usize::from(category)].count(mismatch);
-            }
-        }
-        outcome.retain(|category| category.outputs > 0);
-        outcome
+            computed
+        })
     }
 
     fn by_scalar_rule(&self, rule: &Rule, tile: usize) -> Vec<u32> {
-        let TileShape { rows, cols, k } = self.shape;
+        let TileShape { rows, cols, k } = self.tiles.shape;
         let a = &self.a[tile * rows * k..][..rows * k];
-        let c = &self.c[tile * rows * cols..][..rows * cols];
         let columns: Vec<Vec<u32>> = (0..cols).map(|col| self.column(tile, col)).collect();
         let output = |(index, &c): (usize, &u32)| {
             let (row, col) = (index / cols, index % cols);
             scalar::mma(rule, &a[row * k..][..k], &columns[col], c)
         };
-        c.iter().enumerate().map(output).collect()
+        self.tiles.c(tile).iter().enumerate().map(output).collect()
     }
 
     fn by_vector_rule(&self, rule: &Rule, level: Level, tile: usize) -> Vec<u32> {
-        let TileShape { rows, cols, k } = self.shape;
+        let TileShape { rows, cols, k } = self.tiles.shape;
         let value = |&code: &u32| rule.operand.from_code(code);
         let a = &self.a[tile * rows * k..][..rows * k];
         let x = Array2::from_shape_fn((rows, k), |(row, i)| value(&a[row * k + i]));
         let w = Array2::from_shape_fn((cols, k), |(col, i)| {
             value(&self.b[(tile * k + i) * cols + col])
         });
-        let c = &self.c[tile * rows * cols..][..rows * cols];
+        let c = self.tiles.c(tile);
         let mut acc = Array3::from_shape_fn((1, rows, cols), |(_, row, col)| {
             f32::from_bits(c[row * cols + col])
         });
@@ -388,7 +360,7 @@ impl Vectors {
     }
 
     fn column(&self, tile: usize, col: usize) -> Vec<u32> {
-        let TileShape { cols, k, .. } = self.shape;
+        let TileShape { cols, k, .. } = self.tiles.shape;
         (0..k)
             .map(|i| self.b[(tile * k + i) * cols + col])
             .collect()

@@ -6,7 +6,7 @@
 //! blocks in ascending k and hands each block's result on as C.
 //!
 //! Source: measured on an H200 for `sm_90` (`mma.sync`, `wgmma`); published models and recordings for
-//! the rest.
+//! the rest. Block-scaled instructions have a table of their own: [`block_scaled::rule`](super::block_scaled::rule).
 
 use std::{fmt, str::FromStr};
 
@@ -172,7 +172,7 @@ impl FromStr for Instruction {
 }
 
 /// The k of a shape such as `m16n8k16`.
-fn depth_of_shape(part: &str) -> Option<usize> {
+pub(super) fn depth_of_shape(part: &str) -> Option<usize> {
     let (m, rest) = part.strip_prefix('m')?.split_once('n')?;
     let (n, k) = rest.split_once('k')?;
     let _: (usize, usize) = (m.parse().ok()?, n.parse().ok()?);
@@ -182,10 +182,10 @@ fn depth_of_shape(part: &str) -> Option<usize> {
 /// A text that names no instruction with an fp32 accumulator and one operand format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is not a known matrix instruction: expected a PTX name such as mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32, with an f32 accumulator and bf16, f16, tf32 or e4m3 operands"
+    "'{text}' is not a known matrix instruction: expected a PTX name such as mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32, with an f32 accumulator and bf16, f16, tf32 or e4m3 operands, or a block-scaled one of kind::mxf8f6f4 (e4m3), kind::mxf4 or kind::mxf4nvf4 (e2m1)"
 )]
 pub struct UnknownInstruction {
-    text: String,
+    pub(super) text: String,
 }
 
 /// An instruction that the table lacks for an architecture.

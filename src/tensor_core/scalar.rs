@@ -58,9 +58,10 @@ pub fn block(rule: &Rule, a: &[u32], b: &[u32], c: u32) -> u32 {
     if let Some(special) = special_result(a().zip(b()), c) {
         return special;
     }
+    let fraction_bits = operand.product_fraction_bits();
     let products = || {
         a().zip(b())
-            .filter_map(|(a, b)| Term::product(operand, a, b))
+            .filter_map(|(a, b)| Term::product(fraction_bits, a, b))
     };
     let terms = || products().chain(Term::accumulator(c));
     let e_max = terms()
@@ -96,7 +97,7 @@ pub(super) fn add(a: u32, b: u32) -> u32 {
 
 /// A number as the unit sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
+pub(super) enum Class {
     /// Zero or finite: significand with the format's fraction bits, and its exponent.
     Finite {
         significand: u64,
@@ -107,13 +108,13 @@ enum Class {
 }
 
 #[derive(Clone, Copy)]
-struct Decoded {
-    negative: bool,
-    class: Class,
+pub(super) struct Decoded {
+    pub(super) negative: bool,
+    pub(super) class: Class,
 }
 
 impl Decoded {
-    fn operand(operand: Operand, code: u32) -> Self {
+    pub(super) fn operand(operand: Operand, code: u32) -> Self {
         match operand {
             Operand::Bf16 => Self::ieee(code & 0xffff, 8, 7),
             Operand::F16 => Self::ieee(code & 0xffff, 5, 10),
@@ -127,7 +128,7 @@ impl Decoded {
         }
     }
 
-    fn accumulator(bits: u32) -> Self {
+    pub(super) fn accumulator(bits: u32) -> Self {
         Self::ieee(bits, 8, 23)
     }
 
@@ -149,7 +150,7 @@ impl Decoded {
         }
     }
 
-    fn finite(code: u32, exponent_bits: u32, fraction_bits: u32) -> Self {
+    pub(super) fn finite(code: u32, exponent_bits: u32, fraction_bits: u32) -> Self {
         let bias = (1 << (exponent_bits - 1)) - 1;
         let fraction = code & ((1 << fraction_bits) - 1);
         let biased = (code >> fraction_bits) & ((1 << exponent_bits) - 1);
@@ -177,7 +178,10 @@ impl Decoded {
 }
 
 /// NaN or infinity, if the exact operands already decide the result.
-fn special_result(pairs: impl Iterator<Item = (Decoded, Decoded)>, c: Decoded) -> Option<u32> {
+pub(super) fn special_result(
+    pairs: impl Iterator<Item = (Decoded, Decoded)>,
+    c: Decoded,
+) -> Option<u32> {
     let mut positive = c.class == Class::Infinite && !c.negative;
     let mut negative = c.class == Class::Infinite && c.negative;
     let mut nan = c.class == Class::Nan;
@@ -197,16 +201,17 @@ fn special_result(pairs: impl Iterator<Item = (Decoded, Decoded)>, c: Decoded) -
 }
 
 /// A non-zero summand: ± magnitude · 2^(exponent − fraction bits).
-struct Term {
-    negative: bool,
-    magnitude: u64,
-    exponent: i32,
-    fraction_bits: i32,
+pub(super) struct Term {
+    pub(super) negative: bool,
+    pub(super) magnitude: u64,
+    pub(super) exponent: i32,
+    pub(super) fraction_bits: i32,
 }
 
 impl Term {
-    /// The exact product; none if a factor is zero, so that zeros never raise `e_max`.
-    fn product(operand: Operand, a: Decoded, b: Decoded) -> Option<Self> {
+    /// The exact product, which has `fraction_bits`; none if a factor is zero, so that zeros never
+    /// raise `e_max`.
+    pub(super) fn product(fraction_bits: i32, a: Decoded, b: Decoded) -> Option<Self> {
         match (a.class, b.class) {
             (
                 Class::Finite {
@@ -221,13 +226,13 @@ impl Term {
                 negative: a.negative != b.negative,
                 magnitude: sig_a * sig_b,
                 exponent: exp_a + exp_b,
-                fraction_bits: operand.product_fraction_bits(),
+                fraction_bits,
             }),
             _ => None,
         }
     }
 
-    fn accumulator(c: Decoded) -> Option<Self> {
+    pub(super) fn accumulator(c: Decoded) -> Option<Self> {
         match c.class {
             Class::Finite {
                 significand,
@@ -243,7 +248,7 @@ impl Term {
     }
 
     /// The term in units of `2^(e_max − F)`, cut toward zero.
-    fn cut(&self, fraction_bits: i32, e_max: i32) -> i64 {
+    pub(super) fn cut(&self, fraction_bits: i32, e_max: i32) -> i64 {
         let left = (fraction_bits - self.fraction_bits) - (e_max - self.exponent);
         let magnitude = if left >= 0 {
             self.magnitude << left
@@ -259,7 +264,7 @@ impl Term {
 }
 
 /// `sum`·2^`unit` cut toward zero to the output format.
-fn pack(sum: i64, unit: i32, output: Output) -> u32 {
+pub(super) fn pack(sum: i64, unit: i32, output: Output) -> u32 {
     if sum == 0 {
         return 0;
     }

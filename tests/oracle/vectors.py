@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+import block_scaled
 import formats
 import safetensors_io
 import tensor_core
@@ -50,6 +51,15 @@ def check_mma(directory, name, kind, arch, tally):
         tally.bits("mma", name, got.astype(np.float32), held["d"].bits.view(np.float32))
 
 
+def check_block_scaled(directory, kind, tally):
+    """One file of tiles with scales, by the published simulator."""
+    name = f"model_sm_120_{kind.name}"
+    held = {key: tensor.bits for key, tensor in safetensors_io.read(directory / f"{name}.safetensors").items()}
+    operands = (held[key] for key in ("a", "b", "scale_a", "scale_b", "c"))
+    got = np.stack([block_scaled.block(kind, *tile) for tile in zip(*operands)])
+    tally.bits("block-scaled", name, got.view(np.float32), held["d"].view(np.float32))
+
+
 def check_conversions(directory, tally):
     """cvt.rna.tf32 and cvt.rn.bf16; the oracle keeps a NaN's payload, so NaN compares as NaN."""
     held = safetensors_io.read(directory / "h200_sm_90_cvt.safetensors")
@@ -65,11 +75,15 @@ def main():
     directory = Path(sys.argv[1])
     tally = Tally()
     tally.declare("mma", "differing", 0)
+    tally.declare("block-scaled", "differing", 0)
     tally.declare("conversions", "differing", 0)
     for name, (kind, arch) in FILES.items():
         check_mma(directory, name, kind, arch, tally)
+    for kind in block_scaled.KINDS.values():
+        check_block_scaled(directory, kind, tally)
     check_conversions(directory, tally)
     tally.require("mma", 600_000)
+    tally.require("block-scaled", 30_000)
     tally.require("conversions", 20_000)
     tally.print()
     return 1 if tally.failures else 0

@@ -44,6 +44,11 @@ impl<'a> File<'a> {
             .to_owned())
     }
 
+    /// Whether the instruction is one whose operands have scales.
+    pub(super) fn is_block_scaled(&self) -> Result<bool, VectorError> {
+        Ok(self.instruction()?.contains("block_scale"))
+    }
+
     pub(super) fn categories(&self) -> Result<Vec<String>, VectorError> {
         let found = self.entry("categories", "a JSON list of names")?;
         serde_json::from_str(found).map_err(|_| VectorError::BadCategories {

@@ -39,6 +39,26 @@ impl Recording {
         }
     }
 
+    /// One tile of ones in fp4, under scales of two and of one.
+    fn block_scaled() -> Self {
+        let words = |word: u32| word.to_le_bytes().repeat(128);
+        let mut recording = Self::good()
+            .with_metadata("arch", "sm_120")
+            .with_metadata(
+                "instruction",
+                "mma.sync.aligned.m16n8k64.row.col.kind::mxf4.block_scale.scale_vec::2X.f32.e2m1.e2m1.f32.ue8m0",
+            )
+            .with_tensor("a", Dtype::U8, &[1, 16, 64], vec![2; 1024])
+            .with_tensor("b", Dtype::U8, &[1, 64, 8], vec![2; 512])
+            .with_tensor("d", Dtype::U32, &[1, 16, 8], words(0x4300_0000));
+        let scales = [
+            ("scale_a", Dtype::U8, vec![1, 16, 2], vec![128; 32]),
+            ("scale_b", Dtype::U8, vec![1, 2, 8], vec![127; 16]),
+        ];
+        recording.tensors.extend(scales);
+        recording
+    }
+
     fn with_metadata(mut self, key: &str, text: &str) -> Self {
         self.metadata
             .get_or_insert_default()
@@ -152,7 +172,7 @@ fn hostile_files_get_one_clear_sentence() {
         ),
         (
             good().without_tensor("b"),
-            "no tensor 'b': expected a, b, c, d and category, or x, rna_tf32 and rn_bf16",
+            "no tensor 'b': expected a, b, c, d and category, with scale_a and scale_b if the instruction is block-scaled, or x, rna_tf32 and rn_bf16",
         ),
         (
             good().with_tensor("a", Dtype::F16, &[1, 16, 16], vec![0; 512]),
@@ -279,5 +299,64 @@ fn conversions_are_compared_word_by_word() {
     assert_eq!(
         recording.message(),
         "tensor 'rn_bf16' has shape [1, 2]: expected [2]"
+    );
+}
+
+#[test]
+fn a_block_scaled_recording_is_replayed() {
+    let good = Recording::block_scaled().replay().unwrap();
+    assert_eq!((good.outputs(), good.mismatches()), (128, 0));
+    let other_scale = Recording::block_scaled()
+        .with_tensor(
+            "scale_b",
+            Dtype::U8,
+            &[1, 2, 8],
+            [vec![127; 15], vec![126]].concat(),
+        )
+        .replay()
+        .unwrap();
+    // The last scale is that of the last column's second half.
+    assert_eq!(other_scale.mismatches(), 16);
+    let first = other_scale.categories[0].first.unwrap();
+    assert_eq!((first.row, first.col, first.got), (0, 7, 0x42c0_0000));
+}
+
+#[test]
+fn hostile_block_scaled_files_get_one_clear_sentence() {
+    let good = Recording::block_scaled;
+    let cases = [
+        (
+            good().without_tensor("scale_b"),
+            "no tensor 'scale_b': expected a, b, c, d and category, with scale_a and scale_b if the instruction is block-scaled, or x, rna_tf32 and rn_bf16",
+        ),
+        (
+            good().with_tensor("scale_a", Dtype::U8, &[1, 16, 4], vec![127; 64]),
+            "tensor 'scale_a' has shape [1, 16, 4]: expected [1, 16, 2]",
+        ),
+        (
+            good().with_tensor("a", Dtype::U8, &[1, 16, 64], vec![0x22; 1024]),
+            "tensor 'a' holds the byte 0x22: expected one e2m1 code per byte, in its low bits",
+        ),
+        (
+            good().with_metadata("arch", "sm_90"),
+            "sm_90 has no block-scaled mma.sync mxf4 k64 instruction: emulate sm_100 (tcgen05) or sm_120 (mma.sync)",
+        ),
+        (
+            good().with_metadata("arch", "sm_100"),
+            "sm_100 has no block-scaled mma.sync mxf4 k64 instruction; for mxf4 use tcgen05 mxf4",
+        ),
+    ];
+    for (recording, want) in cases {
+        assert_eq!(recording.message(), want);
+    }
+    let message = good()
+        .with_metadata(
+            "instruction",
+            "mma.m16n8k64.kind::mxf4.block_scale.f32.e2m1.e4m3.f32.ue8m0",
+        )
+        .message();
+    assert!(
+        message.contains("is not a known matrix instruction"),
+        "{message}"
     );
 }
