@@ -4,7 +4,6 @@
 use super::{
     Rule,
     lanes::{LANES, Reals},
-    pack::SPECIAL,
     scalar,
 };
 
@@ -62,5 +61,3 @@ impl Block<'_> {
         ))
     }
 }
-
-const _: () = assert!(SPECIAL as i32 * 2 <= i16::MAX as i32);

@@ -69,38 +69,39 @@ pub fn chains(
     }
     let chains = acc.as_slice_mut().expect("standard layout is contiguous");
     let row = w.outputs();
-    let mut tiles: Vec<(&Range<usize>, &[f32], &mut [f32])> = Vec::new();
+    let mut stretches: Vec<Tokens> = Vec::new();
+    let mut accumulators: Vec<&mut [f32]> = Vec::new();
     for (range, chains) in ranges.iter().zip(chains.chunks_mut(tokens * row)) {
-        let x_tiles = x.chunks(LANES * depth);
-        tiles.extend(
-            x_tiles
-                .zip(chains.chunks_mut(LANES * row))
-                .map(|(x, acc)| (range, x, acc)),
-        );
+        if range.is_empty() {
+            continue;
+        }
+        stretches.extend(x.chunks(LANES * depth).map(|rows| Tokens {
+            rows,
+            stride: depth,
+            start: range.start,
+            end: range.end,
+        }));
+        accumulators.extend(chains.chunks_mut(LANES * row));
     }
     let vectorised = vector::fits(rule);
-    tiles
-        .into_par_iter()
-        .filter(|(range, ..)| !range.is_empty())
-        .for_each(|(range, rows, acc)| {
-            let tokens = Tokens {
-                rows,
-                stride: depth,
-                start: range.start,
-                end: range.end,
-            };
+    accumulators.into_par_iter().enumerate().for_each_init(
+        vector::Scratch::default,
+        |scratch, (index, accumulators)| {
             let mut tile = vector::Tile {
                 rule,
-                tokens,
+                tokens: stretches[index],
                 weights: w,
-                accumulators: acc,
+                next: stretches.get(index + 1).copied(),
+                accumulators,
+                scratch,
             };
             if vectorised {
                 lanes::run(level, tile);
             } else {
                 by_scalar_rule(&mut tile);
             }
-        });
+        },
+    );
 }
 
 /// For rules whose sums do not fit the vector form: none in the table, but a caller may make one up.

@@ -17,6 +17,7 @@ mod lanes;
 mod operand;
 mod pack;
 pub mod scalar;
+mod stretch;
 mod vector;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use ulpdrift_reference::simd::Level;
 
-use super::{Lanes, PairWords, Reals, Task};
+use super::{LANES, Lanes, PairWords, Reals, Rows, Task};
 
 /// Proof that the processor runs [`Level::Avx2`].
 #[derive(Clone, Copy)]
@@ -19,9 +19,15 @@ impl Avx2 {
     pub(super) fn detect() -> Option<Self> {
         Level::Avx2.is_available().then_some(Self(()))
     }
+}
 
-    /// Runs `task`, compiled for this instruction set.
-    pub(super) fn run(self, task: impl Task) {
+impl Lanes for Avx2 {
+    type Real = [__m256; 2];
+    type Int = [__m256i; 2];
+    type Pairs = [__m256i; 2];
+
+    fn run(self, task: impl Task) {
+        #[inline(never)]
         #[target_feature(enable = "avx2,fma")]
         fn with_features<T: Task>(task: T, lanes: Avx2) {
             task.run(lanes);
@@ -29,12 +35,6 @@ impl Avx2 {
         // SAFETY: `self` proves that the processor has these features.
         unsafe { with_features(task, self) }
     }
-}
-
-impl Lanes for Avx2 {
-    type Real = [__m256; 2];
-    type Int = [__m256i; 2];
-    type Pairs = [__m256i; 2];
 
     #[inline(always)]
     fn load(self, from: &Reals) -> Self::Real {
@@ -75,9 +75,33 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn to_real(self, x: Self::Int) -> Self::Real {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe { [to_real(x[0]), to_real(x[1])] }
+    }
+
+    #[inline(always)]
+    fn bits(self, x: Self::Real) -> Self::Int {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe { [_mm256_castps_si256(x[0]), _mm256_castps_si256(x[1])] }
+    }
+
+    #[inline(always)]
+    fn from_bits(self, x: Self::Int) -> Self::Real {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe { [_mm256_castsi256_ps(x[0]), _mm256_castsi256_ps(x[1])] }
+    }
+
+    #[inline(always)]
     fn splat_int(self, x: i32) -> Self::Int {
         // SAFETY: `self` proves that the processor has the instructions.
         unsafe { [_mm256_set1_epi32(x); 2] }
+    }
+
+    #[inline(always)]
+    fn and(self, a: Self::Int, b: Self::Int) -> Self::Int {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe { [_mm256_and_si256(a[0], b[0]), _mm256_and_si256(a[1], b[1])] }
     }
 
     #[inline(always)]
@@ -99,31 +123,38 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn min(self, a: Self::Int, b: Self::Int) -> Self::Int {
+    fn max_unsigned(self, a: Self::Int, b: Self::Int) -> Self::Int {
         // SAFETY: `self` proves that the processor has the instructions.
-        unsafe { [_mm256_min_epi32(a[0], b[0]), _mm256_min_epi32(a[1], b[1])] }
+        unsafe { [_mm256_max_epu32(a[0], b[0]), _mm256_max_epu32(a[1], b[1])] }
     }
 
     #[inline(always)]
-    fn exponent(self, x: Self::Real) -> Self::Int {
+    fn above(self, a: Self::Int, b: Self::Int) -> u16 {
         // SAFETY: `self` proves that the processor has the instructions.
-        unsafe { [exponent(x[0]), exponent(x[1])] }
+        unsafe { !(not_above(a[0], b[0]) | not_above(a[1], b[1]) << 8) }
     }
 
     #[inline(always)]
-    fn power_of_two(self, x: Self::Int) -> Self::Real {
-        // SAFETY: `self` proves that the processor has the instructions.
-        unsafe { [power_of_two(x[0]), power_of_two(x[1])] }
-    }
-
-    #[inline(always)]
-    fn differ(self, a: Self::Int, b: Self::Int) -> u16 {
+    fn flag_overflow(
+        self,
+        flags: Self::Int,
+        a: Self::Int,
+        b: Self::Int,
+        sum: Self::Int,
+    ) -> Self::Int {
         // SAFETY: `self` proves that the processor has the instructions.
         unsafe {
-            let low = equal_lanes(a[0], b[0]);
-            let high = equal_lanes(a[1], b[1]);
-            !(low | high << 8)
+            [
+                flag_overflow(flags[0], a[0], b[0], sum[0]),
+                flag_overflow(flags[1], a[1], b[1], sum[1]),
+            ]
         }
+    }
+
+    #[inline(always)]
+    fn negative(self, x: Self::Int) -> u16 {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe { negative(x[0]) | negative(x[1]) << 8 }
     }
 
     #[inline(always)]
@@ -136,6 +167,16 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn store_pairs(self, from: Self::Pairs, to: &mut PairWords) {
+        // SAFETY: the reference covers 64 aligned bytes, and `self` proves the instructions.
+        unsafe {
+            let halves = to.0.as_mut_ptr().cast::<__m256i>();
+            _mm256_store_si256(halves, from[0]);
+            _mm256_store_si256(halves.add(1), from[1]);
+        }
+    }
+
+    #[inline(always)]
     fn splat_pairs(self, word: u32) -> Self::Pairs {
         // SAFETY: `self` proves that the processor has the instructions.
         unsafe { [_mm256_set1_epi32(word as i32); 2] }
@@ -144,7 +185,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn add_pairs(self, a: Self::Pairs, b: Self::Pairs) -> Self::Pairs {
         // SAFETY: `self` proves that the processor has the instructions.
-        unsafe { [_mm256_add_epi16(a[0], b[0]), _mm256_add_epi16(a[1], b[1])] }
+        unsafe { [_mm256_adds_epi16(a[0], b[0]), _mm256_adds_epi16(a[1], b[1])] }
     }
 
     #[inline(always)]
@@ -154,67 +195,129 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn and_pairs(self, a: Self::Pairs, b: Self::Pairs) -> Self::Pairs {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe { [_mm256_and_si256(a[0], b[0]), _mm256_and_si256(a[1], b[1])] }
+    }
+
+    #[inline(always)]
+    fn replace_zeros(
+        self,
+        value: Self::Pairs,
+        test: Self::Pairs,
+        instead: Self::Pairs,
+    ) -> Self::Pairs {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe {
+            [
+                replace_zeros(value[0], test[0], instead[0]),
+                replace_zeros(value[1], test[1], instead[1]),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn upper_halves(self, even: Self::Int, odd: Self::Int) -> Self::Pairs {
+        // SAFETY: `self` proves that the processor has the instructions.
+        unsafe { [upper_halves(even[0], odd[0]), upper_halves(even[1], odd[1])] }
+    }
+
+    #[inline(always)]
     fn larger_half(self, x: Self::Pairs) -> Self::Int {
         // SAFETY: `self` proves that the processor has the instructions.
         unsafe { [larger_half(x[0]), larger_half(x[1])] }
     }
 
     #[inline(always)]
-    fn cut(self, x: Self::Int, mask: u64) -> Self::Real {
-        // SAFETY: `self` proves that the processor has the instructions.
-        unsafe {
-            [
-                cut_one(x[0], _mm256_setzero_si256(), mask),
-                cut_one(x[1], _mm256_setzero_si256(), mask),
-            ]
+    fn transpose(self, rows: &Rows<'_>, to: &mut [Reals; LANES]) {
+        for (quad, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
+            for half in 0..2 {
+                // SAFETY: `self` proves that the processor has the instructions.
+                unsafe { four_columns(rows, 4 * quad, half, to) }
+            }
         }
     }
+}
 
-    #[inline(always)]
-    fn cut_sum(self, a: Self::Int, b: Self::Int, mask: u64) -> Self::Real {
-        // SAFETY: `self` proves that the processor has the instructions.
-        unsafe { [cut_one(a[0], b[0], mask), cut_one(a[1], b[1], mask)] }
-    }
+/// The nearest `f32` toward zero.
+///
+/// The conversion rounds to nearest. With the bit below the last one kept cleared it has no choice:
+/// for a magnitude that leads with bit p ≥ 24 that is bit p − 24, the leading bit of the magnitude
+/// shifted by 24. What the shift clears below it is lost anyway.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn to_real(x: __m256i) -> __m256 {
+    let magnitude = _mm256_abs_epi32(x);
+    let rounds_down = _mm256_andnot_si256(_mm256_srli_epi32::<24>(magnitude), magnitude);
+    _mm256_cvtepi32_ps(_mm256_sign_epi32(rounds_down, x))
+}
+
+/// A bit for each lane in which `a` is not larger than `b` as `u32`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn not_above(a: __m256i, b: __m256i) -> u16 {
+    negative(_mm256_cmpeq_epi32(_mm256_max_epu32(a, b), b))
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn exponent(x: __m256) -> __m256i {
-    let field = _mm256_srli_epi32::<24>(_mm256_slli_epi32::<1>(_mm256_castps_si256(x)));
-    _mm256_sub_epi32(field, _mm256_set1_epi32(127))
+fn negative(x: __m256i) -> u16 {
+    _mm256_movemask_ps(_mm256_castsi256_ps(x)) as u16
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn power_of_two(x: __m256i) -> __m256 {
-    let field = _mm256_add_epi32(x, _mm256_set1_epi32(127));
-    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(field))
+fn flag_overflow(flags: __m256i, a: __m256i, b: __m256i, sum: __m256i) -> __m256i {
+    let overflow = _mm256_and_si256(_mm256_xor_si256(a, sum), _mm256_xor_si256(b, sum));
+    _mm256_or_si256(flags, overflow)
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn equal_lanes(a: __m256i, b: __m256i) -> u16 {
-    _mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(a, b))) as u16
+fn replace_zeros(value: __m256i, test: __m256i, instead: __m256i) -> __m256i {
+    let zeros = _mm256_cmpeq_epi16(test, _mm256_setzero_si256());
+    _mm256_blendv_epi8(value, instead, zeros)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn upper_halves(even: __m256i, odd: __m256i) -> __m256i {
+    _mm256_blend_epi16::<0b1010_1010>(_mm256_srli_epi32::<16>(even), odd)
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn larger_half(x: __m256i) -> __m256i {
-    let even = _mm256_srai_epi32::<16>(_mm256_slli_epi32::<16>(x));
-    let odd = _mm256_srai_epi32::<16>(x);
-    _mm256_max_epi32(even, odd)
+    _mm256_max_epi16(x, _mm256_slli_epi32::<16>(x))
 }
 
-/// The exact `a + b` of eight lanes with the bits outside `mask` cleared, as `f32`.
+/// One half of the tokens: four by four within each half of a register, which holds every fourth row.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn cut_one(a: __m256i, b: __m256i, mask: u64) -> __m256 {
-    let mask = _mm256_castsi256_pd(_mm256_set1_epi64x(mask as i64));
-    let a_low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(a));
-    let b_low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(b));
-    let a_high = _mm256_cvtepi32_pd(_mm256_extracti128_si256::<1>(a));
-    let b_high = _mm256_cvtepi32_pd(_mm256_extracti128_si256::<1>(b));
-    let low = _mm256_cvtpd_ps(_mm256_and_pd(_mm256_add_pd(a_low, b_low), mask));
-    let high = _mm256_cvtpd_ps(_mm256_and_pd(_mm256_add_pd(a_high, b_high), mask));
-    _mm256_set_m128(high, low)
+fn four_columns(rows: &Rows<'_>, first: usize, half: usize, to: &mut [Reals; 4]) {
+    let mut every_fourth = [_mm256_setzero_ps(); 4];
+    for (r, two) in every_fourth.iter_mut().enumerate() {
+        let row = |i: usize| {
+            let row = rows[8 * half + 4 * i + r];
+            // SAFETY: the slice covers 16 bytes.
+            unsafe { _mm_loadu_ps(row[first..first + 4].as_ptr()) }
+        };
+        *two = _mm256_set_m128(row(1), row(0));
+    }
+    let [a, b, c, d] = every_fourth;
+    let low = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+    let high = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+    let halves = |(a, b)| (_mm256_castps_pd(a), _mm256_castps_pd(b));
+    let ((a, b), (c, d)) = (halves(low), halves(high));
+    let columns = [
+        _mm256_unpacklo_pd(a, b),
+        _mm256_unpackhi_pd(a, b),
+        _mm256_unpacklo_pd(c, d),
+        _mm256_unpackhi_pd(c, d),
+    ];
+    for (to, column) in to.iter_mut().zip(columns) {
+        let to = to.0[8 * half..8 * half + 8].as_mut_ptr();
+        // SAFETY: the slice covers 32 bytes, aligned as the halves of a `Reals` are.
+        unsafe { _mm256_store_ps(to, _mm256_castpd_ps(column)) };
+    }
 }

@@ -9,6 +9,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod prefetch;
 
 use ulpdrift_reference::simd::Level;
 
@@ -31,6 +33,9 @@ pub(super) const fn pair_word(even: i16, odd: i16) -> u32 {
     (even as u16 as u32) | (odd as u16 as u32) << 16
 }
 
+/// Sixteen consecutive k of each of sixteen tokens.
+pub(super) type Rows<'a> = [&'a [f32; LANES]; LANES];
+
 /// The operations of one instruction set on sixteen lanes.
 pub(super) trait Lanes: Copy {
     /// Sixteen `f32`.
@@ -40,39 +45,72 @@ pub(super) trait Lanes: Copy {
     /// Sixteen pairs of `i16`.
     type Pairs: Copy;
 
+    /// Runs `task` in a function of its own, compiled for this instruction set.
+    fn run(self, task: impl Task);
+
+    /// Asks for the cache line of `x`, to be read later.
+    fn prefetch(self, x: &f32) {
+        #[cfg(target_arch = "x86_64")]
+        prefetch::into_second_level(x);
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = x;
+    }
+
     fn load(self, from: &Reals) -> Self::Real;
     fn store(self, from: Self::Real, to: &mut Reals);
     fn splat(self, x: f32) -> Self::Real;
     fn multiply(self, a: Self::Real, b: Self::Real) -> Self::Real;
     /// Cut toward zero. Lanes that hold no `i32` come out arbitrary.
     fn truncate(self, x: Self::Real) -> Self::Int;
+    /// The nearest `f32` toward zero.
+    fn to_real(self, x: Self::Int) -> Self::Real;
+    fn bits(self, x: Self::Real) -> Self::Int;
+    fn from_bits(self, x: Self::Int) -> Self::Real;
 
     fn splat_int(self, x: i32) -> Self::Int;
+    fn and(self, a: Self::Int, b: Self::Int) -> Self::Int;
     /// Wraps around.
     fn add(self, a: Self::Int, b: Self::Int) -> Self::Int;
     /// Wraps around.
     fn subtract(self, a: Self::Int, b: Self::Int) -> Self::Int;
     fn max(self, a: Self::Int, b: Self::Int) -> Self::Int;
-    fn min(self, a: Self::Int, b: Self::Int) -> Self::Int;
-    /// The exponent field of an `f32`, less 127.
-    fn exponent(self, x: Self::Real) -> Self::Int;
-    /// 2^x for x from −126 to 127.
-    fn power_of_two(self, x: Self::Int) -> Self::Real;
-    /// A bit for each lane in which the two differ.
-    fn differ(self, a: Self::Int, b: Self::Int) -> u16;
+    /// The larger as `u32`.
+    fn max_unsigned(self, a: Self::Int, b: Self::Int) -> Self::Int;
+    /// A bit for each lane in which `a` is larger as `u32`.
+    fn above(self, a: Self::Int, b: Self::Int) -> u16;
+    /// `flags`, made negative in each lane where `sum`, wrapped around, is not `a + b`.
+    fn flag_overflow(
+        self,
+        flags: Self::Int,
+        a: Self::Int,
+        b: Self::Int,
+        sum: Self::Int,
+    ) -> Self::Int;
+    /// A bit for each negative lane.
+    fn negative(self, x: Self::Int) -> u16;
 
     fn load_pairs(self, from: &PairWords) -> Self::Pairs;
+    fn store_pairs(self, from: Self::Pairs, to: &mut PairWords);
     fn splat_pairs(self, word: u32) -> Self::Pairs;
-    /// Wraps around in each half.
+    /// Saturates in each half.
     fn add_pairs(self, a: Self::Pairs, b: Self::Pairs) -> Self::Pairs;
     fn max_pairs(self, a: Self::Pairs, b: Self::Pairs) -> Self::Pairs;
-    /// The larger of the two halves of each pair.
+    fn and_pairs(self, a: Self::Pairs, b: Self::Pairs) -> Self::Pairs;
+    /// `value`, but `instead` in each half where `test` is zero.
+    fn replace_zeros(
+        self,
+        value: Self::Pairs,
+        test: Self::Pairs,
+        instead: Self::Pairs,
+    ) -> Self::Pairs;
+    /// The upper halves of two words: `even`'s in the low half of each pair.
+    fn upper_halves(self, even: Self::Int, odd: Self::Int) -> Self::Pairs;
+    /// The larger of the two halves of each pair, in the upper half of a word. What is in the lower half
+    /// is arbitrary.
     fn larger_half(self, x: Self::Pairs) -> Self::Int;
 
-    /// `x` with the `f64` significand bits outside `mask` cleared, as `f32`.
-    fn cut(self, x: Self::Int, mask: u64) -> Self::Real;
-    /// The exact `a + b` with the `f64` significand bits outside `mask` cleared, as `f32`.
-    fn cut_sum(self, a: Self::Int, b: Self::Int, mask: u64) -> Self::Real;
+    /// One vector for each k of `rows`.
+    fn transpose(self, rows: &Rows<'_>, to: &mut [Reals; LANES]);
 }
 
 /// Something to be run with whatever lanes a level has.
@@ -98,5 +136,5 @@ pub(super) fn run(level: Level, task: impl Task) {
         }
     }
     let _ = level;
-    task.run(portable::Portable);
+    portable::Portable.run(task);
 }

@@ -1,7 +1,7 @@
 //! Lanes in plain Rust: what the compiler makes of arrays, but for one instruction.
 #![allow(unsafe_code)]
 
-use super::{LANES, Lanes, PairWords, Reals};
+use super::{LANES, Lanes, PairWords, Reals, Rows, Task, pair_word};
 
 /// Runs everywhere.
 #[derive(Clone, Copy)]
@@ -11,6 +11,11 @@ impl Lanes for Portable {
     type Real = [f32; LANES];
     type Int = [i32; LANES];
     type Pairs = [[i16; LANES]; 2];
+
+    #[inline(never)]
+    fn run(self, task: impl Task) {
+        task.run(self);
+    }
 
     #[inline(always)]
     fn load(self, from: &Reals) -> Self::Real {
@@ -38,8 +43,34 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn to_real(self, x: Self::Int) -> Self::Real {
+        // Converts to nearest, but with the bit below the last one kept cleared.
+        map(x, |x| {
+            let sign = x >> 31;
+            let magnitude = (x ^ sign).wrapping_sub(sign) as u32;
+            let rounds_down = (magnitude & !(magnitude >> 24)) as i32;
+            (rounds_down ^ sign).wrapping_sub(sign) as f32
+        })
+    }
+
+    #[inline(always)]
+    fn bits(self, x: Self::Real) -> Self::Int {
+        map(x, |x| x.to_bits() as i32)
+    }
+
+    #[inline(always)]
+    fn from_bits(self, x: Self::Int) -> Self::Real {
+        map(x, |x| f32::from_bits(x as u32))
+    }
+
+    #[inline(always)]
     fn splat_int(self, x: i32) -> Self::Int {
         [x; LANES]
+    }
+
+    #[inline(always)]
+    fn and(self, a: Self::Int, b: Self::Int) -> Self::Int {
+        zip(a, b, |a, b| a & b)
     }
 
     #[inline(always)]
@@ -58,27 +89,31 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn min(self, a: Self::Int, b: Self::Int) -> Self::Int {
-        zip(a, b, |a, b| a.min(b))
+    fn max_unsigned(self, a: Self::Int, b: Self::Int) -> Self::Int {
+        zip(a, b, |a, b| (a as u32).max(b as u32) as i32)
     }
 
     #[inline(always)]
-    fn exponent(self, x: Self::Real) -> Self::Int {
-        map(x, |x| ((x.to_bits() >> 23) & 0xff) as i32 - 127)
+    fn above(self, a: Self::Int, b: Self::Int) -> u16 {
+        mask(zip(a, b, |a, b| a as u32 > b as u32))
     }
 
     #[inline(always)]
-    fn power_of_two(self, x: Self::Int) -> Self::Real {
-        map(x, |x| f32::from_bits((x.wrapping_add(127) as u32) << 23))
+    fn flag_overflow(
+        self,
+        flags: Self::Int,
+        a: Self::Int,
+        b: Self::Int,
+        sum: Self::Int,
+    ) -> Self::Int {
+        let signs = zip(a, sum, |a, sum| a ^ sum);
+        let overflow = zip(signs, zip(b, sum, |b, sum| b ^ sum), |a, b| a & b);
+        zip(flags, overflow, |flags, overflow| flags | overflow)
     }
 
     #[inline(always)]
-    fn differ(self, a: Self::Int, b: Self::Int) -> u16 {
-        let mut bits = 0;
-        for i in 0..LANES {
-            bits |= u16::from(a[i] != b[i]) << i;
-        }
-        bits
+    fn negative(self, x: Self::Int) -> u16 {
+        mask(map(x, |x| x < 0))
     }
 
     #[inline(always)]
@@ -90,6 +125,11 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn store_pairs(self, from: Self::Pairs, to: &mut PairWords) {
+        to.0 = zip(from[0], from[1], pair_word);
+    }
+
+    #[inline(always)]
     fn splat_pairs(self, word: u32) -> Self::Pairs {
         [[word as i16; LANES], [(word >> 16) as i16; LANES]]
     }
@@ -97,8 +137,8 @@ impl Lanes for Portable {
     #[inline(always)]
     fn add_pairs(self, a: Self::Pairs, b: Self::Pairs) -> Self::Pairs {
         [
-            zip(a[0], b[0], |a, b| a.wrapping_add(b)),
-            zip(a[1], b[1], |a, b| a.wrapping_add(b)),
+            zip(a[0], b[0], |a, b| a.saturating_add(b)),
+            zip(a[1], b[1], |a, b| a.saturating_add(b)),
         ]
     }
 
@@ -111,21 +151,48 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn and_pairs(self, a: Self::Pairs, b: Self::Pairs) -> Self::Pairs {
+        [zip(a[0], b[0], |a, b| a & b), zip(a[1], b[1], |a, b| a & b)]
+    }
+
+    #[inline(always)]
+    fn replace_zeros(
+        self,
+        value: Self::Pairs,
+        test: Self::Pairs,
+        instead: Self::Pairs,
+    ) -> Self::Pairs {
+        let mut results = value;
+        for half in 0..2 {
+            for i in 0..LANES {
+                if test[half][i] == 0 {
+                    results[half][i] = instead[half][i];
+                }
+            }
+        }
+        results
+    }
+
+    #[inline(always)]
+    fn upper_halves(self, even: Self::Int, odd: Self::Int) -> Self::Pairs {
+        [
+            map(even, |even| (even >> 16) as i16),
+            map(odd, |odd| (odd >> 16) as i16),
+        ]
+    }
+
+    #[inline(always)]
     fn larger_half(self, x: Self::Pairs) -> Self::Int {
-        zip(x[0], x[1], |even, odd| i32::from(even.max(odd)))
+        zip(x[0], x[1], |even, odd| i32::from(even.max(odd)) << 16)
     }
 
     #[inline(always)]
-    fn cut(self, x: Self::Int, mask: u64) -> Self::Real {
-        map(x, |x| f64::from_bits(f64::from(x).to_bits() & mask) as f32)
-    }
-
-    #[inline(always)]
-    fn cut_sum(self, a: Self::Int, b: Self::Int, mask: u64) -> Self::Real {
-        zip(a, b, |a, b| {
-            let sum = f64::from(a) + f64::from(b);
-            f64::from_bits(sum.to_bits() & mask) as f32
-        })
+    fn transpose(self, rows: &Rows<'_>, to: &mut [Reals; LANES]) {
+        for (k, to) in to.iter_mut().enumerate() {
+            for (to, row) in to.0.iter_mut().zip(rows) {
+                *to = row[k];
+            }
+        }
     }
 }
 
@@ -151,6 +218,15 @@ fn zip<T: Copy, U: Copy + Default>(
         results[i] = f(a[i], b[i]);
     }
     results
+}
+
+#[inline(always)]
+fn mask(bits: [bool; LANES]) -> u16 {
+    let mut mask = 0;
+    for i in 0..LANES {
+        mask |= u16::from(bits[i]) << i;
+    }
+    mask
 }
 
 #[cfg(not(target_arch = "x86_64"))]
