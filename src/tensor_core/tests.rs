@@ -5,6 +5,9 @@
     reason = "a list of ranges may hold one"
 )]
 
+mod chains;
+mod words;
+
 use std::{fs, path::PathBuf};
 
 use ndarray::{Array2, Array3};
