@@ -1,7 +1,7 @@
 //! Products per second of the prefix bound, on one core.
 //!
-//! The shape is the mixing GEMM's of a Flash checkpoint at 64 tokens: 24 outputs, K = 16384. One line
-//! per unit, order and vector level.
+//! The shape is the mixing GEMM's of a Flash checkpoint at 256 tokens: 24 outputs, K = 16384. One
+//! line per unit, order and vector level.
 
 use std::{hint::black_box, ops::Range};
 
@@ -15,7 +15,7 @@ use ulpdrift::{
 };
 use ulpdrift_reference::simd::Level;
 
-const TOKENS: usize = 64;
+const TOKENS: usize = 256;
 const OUTPUTS: usize = 24;
 const DEPTH: usize = 16384;
 

@@ -40,6 +40,10 @@
 //!
 //! Measured on exact block arithmetic of seven units: the ratio `|g - e| / B` stays below 1 and is
 //! typically 0.01 to 0.2, so that an operand in the wrong format breaks the bound.
+//!
+//! Of the private modules, `order` turns an order into a schedule, `layout` gives every product its
+//! place, `pack` brings the operands there, `kernel` has the recurrences, `tile` runs them for some
+//! tokens and all outputs, and `lanes` are the vector instructions.
 
 mod kernel;
 mod lanes;

@@ -20,7 +20,8 @@ pub struct Order {
     pub chains: Vec<Vec<Range<usize>>>,
     /// The format partial results are rounded to before they are joined.
     pub stored: Format,
-    /// How partial results are joined; what chain 0 holds in the end is the output.
+    /// How partial results are joined; each is added to another at most once, and what chain 0 holds
+    /// in the end is the output.
     pub additions: Vec<Addition>,
 }
 

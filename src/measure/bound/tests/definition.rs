@@ -143,10 +143,12 @@ impl Terms {
         chains.evaluate(level).expect("shapes fit")
     }
 
-    /// Holds every level to the definition.
+    /// Holds every level to the definition, and to the bits of the first.
     fn check(&self, rule: Rule, order: &Order, what: &str) {
+        let portable = self.evaluate(rule, order, Level::Portable);
         for level in Level::ALL {
             let got = self.evaluate(rule, order, level);
+            assert_eq!(got, portable, "{what} {level}");
             for ((token, n), &exact) in got.exact.indexed_iter() {
                 let rows: Vec<Pair<'_>> = self
                     .0
@@ -194,7 +196,7 @@ fn orders(k: usize) -> Vec<Order> {
     ]
 }
 
-/// The seed is part of the name's promise: 33 and 50 tokens leave a tile ragged and fill two batches.
+/// Two terms; 33 and 50 tokens leave a tile ragged and take several batches.
 fn terms(unit: &Unit, category: Category, noise: &mut Noise, k: usize) -> Terms {
     let tokens = [1, 33, 50][noise.bits() as usize % 3];
     let outputs = 1 + noise.bits() as usize % 9;
