@@ -1,317 +1,382 @@
-//! The recurrences of the bound over eight tokens at a time.
+//! The recurrences of the bound, over the tokens of a part and for several outputs side by side, whose
+//! steps wait for each other only within an output.
 //!
-//! Plain loops over [`Lanes`] that the compiler turns into vector code of whatever width the caller
-//! was compiled for. A product of two f32 is exact in f64, so fusing it with the addition could not
-//! change a bit; nothing else here could be fused.
+//! **Tensor core.** First the exact sums after every block of a stretch, then the bounds from block to
+//! block. Powers of two are kept as the exponent fields of f64 until they are needed: `E`, and the
+//! limit that a product which can be cut lies below, are 16-bit integers, two k per word. The cut
+//! `d = n 2^(E-F)` is the difference of two numbers put together from bits, `2^(E-F+52) (1 + n 2^-52)`
+//! and `2^(E-F+52)`.
+//!
+//! **fp32.** With `u = 2^-24`, `h = 2^-150` and `B_0 = 0` the recurrence has the solution
+//! ```text
+//! B_K = u A_K + h G_K,   A_k = (1 + u) A_{k-1} + |s_k|,   G_K = ((1 + u)^K - 1) / u
+//! ```
+//! and `G` is the same for all outputs. Within a chain, only `A` is kept.
+//!
+//! Everything that is fused is a product that f64 holds, so that fusing cannot change a bit.
 
-// Lanes are indexed side by side; an iterator over one of them would hide that.
-#![allow(clippy::needless_range_loop)]
+use super::{
+    ChainRule,
+    lanes::{BIAS, Doubles, Lanes, Pairs, TOKENS, pair_word},
+    layout::{LEAST_PLACES, PANEL, Section},
+    pack::{Panel, Weight},
+};
 
-use std::ops::Range;
-
-use ndarray::ArrayView2;
-
-use crate::format::Format;
-
-use super::{super::ulp::floor_log2, ChainRule, Order, Rule, order::Addition};
-
-/// Tokens per tile.
-pub(super) const TOKENS: usize = 8;
-/// One number per token of a tile.
-pub(super) type Lanes = [f64; TOKENS];
-type Exponents = [i32; TOKENS];
-
-/// Stands for the exponent of zero: far below any sum of two real ones, and its double fits i32.
-const ZERO_EXPONENT: i32 = -1 << 20;
-/// Any exponent sum above this belongs to a product that is not zero.
-const NO_PRODUCT: i32 = ZERO_EXPONENT / 2;
 /// Unit roundoff of fp32.
-const ROUNDOFF: f64 = 1.0 / 16_777_216.0;
-/// Half the spacing of fp32's subnormals, 2^-150.
-const HALF_SUBNORMAL: f64 = f64::from_bits((1023 - 150) << 52);
-/// The smallest normal fp32 number, 2^-126.
-const MIN_NORMAL: f64 = f64::from_bits((1023 - 126) << 52);
+const ROUNDOFF: f64 = power(-24);
+/// Half the spacing of fp32's subnormals.
+const HALF_SUBNORMAL: f64 = power(-150);
+/// The smallest normal fp32 number.
+const MIN_NORMAL: f64 = power(-126);
+/// Fraction bits of f64.
+const FRACTION_BITS: i32 = 52;
+/// Fraction bits of fp32.
+const FRACTION_BITS_F32: i32 = 23;
 
-/// `2^exponent` for exponents that the rules can produce.
-#[inline(always)]
-fn power(exponent: i32) -> f64 {
-    f64::from_bits(((i64::from(exponent) + 1023) as u64) << 52)
+/// `2^exponent` for a normal f64.
+const fn power(exponent: i32) -> f64 {
+    f64::from_bits(((exponent + BIAS) as u64) << FRACTION_BITS)
 }
 
-/// `sign(x) * 2^floor(log2 |x|)`, and 0 for 0: the number without its fraction.
-#[inline(always)]
-fn leading_bit(x: f64) -> f64 {
-    f64::from_bits(x.to_bits() & 0xfff0_0000_0000_0000)
-}
-
-/// Exponent of an operand in its own format: that of its subnormals at least.
-fn operand_exponent(x: f32, rule: Rule) -> i32 {
-    let Rule::TensorCore(rule) = rule else {
-        return 0;
-    };
-    if x == 0.0 {
-        ZERO_EXPONENT
-    } else {
-        let field = (x.to_bits() >> 23) & 0xff;
-        (field as i32 - 127).max(rule.operand_min_exponent)
-    }
-}
-
-/// One term's weights, `[N, K]`, with their exponents.
-pub(super) struct Weight {
-    values: Vec<f32>,
-    exponents: Vec<i32>,
-    k: usize,
-}
-
-impl Weight {
-    pub(super) fn new(weight: &ArrayView2<'_, f32>, rule: Rule) -> Self {
-        let values: Vec<f32> = weight.iter().copied().collect();
-        Self {
-            exponents: values.iter().map(|&w| operand_exponent(w, rule)).collect(),
-            values,
-            k: weight.ncols(),
-        }
-    }
-
-    /// A stretch of k of x and of one weight row.
-    #[inline(always)]
-    fn stretch<'a>(
-        &'a self,
-        inputs: &'a Inputs,
-        output: usize,
-        range: &Range<usize>,
-    ) -> Stretch<'a> {
-        let row = output * self.k;
-        Stretch {
-            x: &inputs.values[range.clone()],
-            x_exponents: &inputs.exponents[range.clone()],
-            weight: &self.values[row + range.start..row + range.end],
-            weight_exponents: &self.exponents[row + range.start..row + range.end],
-        }
-    }
-}
-
-/// One term's x for the tokens of a tile, k-major; tokens beyond the last are zero.
-pub(super) struct Inputs {
-    values: Vec<[f32; TOKENS]>,
-    exponents: Vec<Exponents>,
-}
-
-impl Inputs {
-    pub(super) fn new(x: &ArrayView2<'_, f32>, first: usize, rule: Rule) -> Self {
-        let mut values = vec![[0.0; TOKENS]; x.ncols()];
-        for (lane, row) in x.rows().into_iter().skip(first).take(TOKENS).enumerate() {
-            for (at, &value) in values.iter_mut().zip(row) {
-                at[lane] = value;
-            }
-        }
-        let exponents = values
-            .iter()
-            .map(|tokens| tokens.map(|value| operand_exponent(value, rule)))
-            .collect();
-        Self { values, exponents }
-    }
-}
+/// Outputs side by side at any level, at most.
+const OUTPUTS: usize = 4;
+/// Room for the sums of that many outputs after every block of a panel.
+pub(super) const PREFIXES: usize = OUTPUTS * PANEL / LEAST_PLACES;
 
 /// A partial result of every token of a tile.
 #[derive(Clone, Copy)]
 pub(super) struct State {
     /// The exact sum.
-    pub(super) sum: Lanes,
-    /// The bound.
-    pub(super) bound: Lanes,
-    /// The expected drift.
-    pub(super) drift: Lanes,
-    /// The sum of squared ulps: twelve times the drift's variance.
-    pub(super) ulps_squared: Lanes,
+    pub(super) sum: Doubles,
+    /// The bound; within an fp32 chain, `A`.
+    pub(super) bound: Doubles,
+    /// The expected drift; within a chain, minus twice that, in units of the ulp at 1.
+    pub(super) drift: Doubles,
+    /// The sum of squared ulps: twelve times the drift's variance; within a chain, in units of the
+    /// squared ulp at 1.
+    pub(super) ulps_squared: Doubles,
 }
 
 impl State {
-    const ZERO: Self = Self {
-        sum: [0.0; TOKENS],
-        bound: [0.0; TOKENS],
-        drift: [0.0; TOKENS],
-        ulps_squared: [0.0; TOKENS],
+    pub(super) const ZERO: Self = Self {
+        sum: Doubles([0.0; TOKENS]),
+        bound: Doubles([0.0; TOKENS]),
+        drift: Doubles([0.0; TOKENS]),
+        ulps_squared: Doubles([0.0; TOKENS]),
     };
 
-    /// The rounding to nearest of a stored result.
-    fn round_to(&mut self, format: Format) {
+    /// Brings drift and variance to the units of the sum; all scaling is by powers of two.
+    #[inline(always)]
+    fn end_chain(&mut self, fraction_bits: i32) {
+        let ulp = power(-fraction_bits);
         for lane in 0..TOKENS {
-            let ulp = format.ulp_at(self.sum[lane].abs() + self.bound[lane]);
-            self.bound[lane] += 0.5 * ulp;
-            self.ulps_squared[lane] += ulp * ulp;
+            self.drift.0[lane] = 0.0 - 0.5 * ulp * self.drift.0[lane];
+            self.ulps_squared.0[lane] *= ulp * ulp;
         }
     }
 
     /// The fp32 addition of another partial result.
     #[inline(always)]
-    fn add(&mut self, other: &Self) {
+    pub(super) fn add(&mut self, other: &Self) {
         for lane in 0..TOKENS {
-            let sum = self.sum[lane] + other.sum[lane];
-            let bound = self.bound[lane] + other.bound[lane];
-            let ulp = leading_bit(sum) * power(-23);
-            self.sum[lane] = sum;
-            self.bound[lane] = bound + ROUNDOFF * (sum.abs() + bound);
-            self.drift[lane] += other.drift[lane];
-            self.ulps_squared[lane] += other.ulps_squared[lane] + ulp * ulp;
+            let sum = self.sum.0[lane] + other.sum.0[lane];
+            let bound = self.bound.0[lane] + other.bound.0[lane];
+            let leading_bit = f64::from_bits(sum.to_bits() & !((1 << FRACTION_BITS) - 1));
+            let ulp = leading_bit * power(-FRACTION_BITS_F32);
+            self.sum.0[lane] = sum;
+            self.bound.0[lane] = bound + ROUNDOFF * (sum.abs() + bound);
+            self.drift.0[lane] += other.drift.0[lane];
+            self.ulps_squared.0[lane] += other.ulps_squared.0[lane] + ulp * ulp;
         }
     }
 }
 
-/// Everything one tile needs.
-pub(super) struct Tile<'a> {
-    pub(super) rule: Rule,
-    pub(super) order: &'a Order,
-    pub(super) inputs: &'a [Inputs],
-    pub(super) weights: &'a [Weight],
-    pub(super) outputs: usize,
+/// A section of one term: the panel of x and the weights of all outputs.
+#[derive(Clone, Copy)]
+pub(super) struct Stretch<'a> {
+    pub(super) panel: &'a Panel,
+    pub(super) weight: &'a Weight,
+    pub(super) section: &'a Section,
 }
 
-/// A stretch of k of one term, cut out of x and one weight row.
-struct Stretch<'a> {
-    x: &'a [[f32; TOKENS]],
-    x_exponents: &'a [Exponents],
-    weight: &'a [f32],
-    weight_exponents: &'a [i32],
-}
-
-impl Tile<'_> {
-    /// The final state of every output of the tile.
+impl Stretch<'_> {
     #[inline(always)]
-    pub(super) fn evaluate(&self) -> Vec<State> {
-        let mut partial = vec![State::ZERO; self.order.chains.len()];
-        let mut results = Vec::with_capacity(self.outputs);
-        for output in 0..self.outputs {
-            for (state, ranges) in partial.iter_mut().zip(&self.order.chains) {
-                *state = State::ZERO;
-                let mut started = false;
-                for (inputs, weight) in self.inputs.iter().zip(self.weights) {
-                    for range in ranges {
-                        let stretch = weight.stretch(inputs, output, range);
-                        match self.rule {
-                            Rule::TensorCore(rule) => {
-                                tensor_core(rule, &stretch, state, &mut started);
-                            }
-                            Rule::Fma32 => fma32(&stretch, state),
-                        }
-                    }
+    fn values(&self) -> &[Doubles] {
+        &self.panel.values[..self.section.places.len()]
+    }
+
+    #[inline(always)]
+    fn exponents(&self) -> &[Pairs] {
+        &self.panel.exponents[..self.section.places.len() / 2]
+    }
+}
+
+/// A unit's way from product to product.
+pub(super) trait Recurrence<V: Lanes>: Copy {
+    /// How many outputs run side by side.
+    const OUTPUTS: usize;
+
+    /// Continues the chains of `O` outputs from `first` on through a stretch. `prefixes` is working
+    /// memory, [`PREFIXES`] long.
+    fn run<const O: usize>(
+        self,
+        stretch: Stretch<'_>,
+        first: usize,
+        chains: &mut [State; O],
+        prefixes: &mut [Doubles],
+    );
+    /// Ends a chain of so many steps.
+    fn end(self, steps: usize, chain: &mut State);
+}
+
+/// Chains of fp32 fused multiply-adds.
+#[derive(Clone, Copy)]
+pub(super) struct Fma32<V>(pub(super) V);
+
+impl<V: Lanes> Recurrence<V> for Fma32<V> {
+    /// Each takes three sums along, which have to share the registers.
+    const OUTPUTS: usize = V::OUTPUTS.div_ceil(2);
+
+    #[inline(always)]
+    fn run<const O: usize>(
+        self,
+        stretch: Stretch<'_>,
+        first: usize,
+        chains: &mut [State; O],
+        _prefixes: &mut [Doubles],
+    ) {
+        let lanes = self.0;
+        let grown = lanes.splat(1.0 + ROUNDOFF);
+        let rows: [&[f64]; O] =
+            std::array::from_fn(|n| stretch.weight.values(first + n, stretch.section));
+        let mut sum = [lanes.splat(0.0); O];
+        let mut sizes = sum;
+        let mut squares = sum;
+        for n in 0..O {
+            sum[n] = lanes.load(&chains[n].sum);
+            sizes[n] = lanes.load(&chains[n].bound);
+            squares[n] = lanes.load(&chains[n].ulps_squared);
+        }
+        for (k, x) in stretch.values().iter().enumerate() {
+            let x = lanes.load(x);
+            for n in 0..O {
+                sum[n] = lanes.add_product(x, lanes.splat(rows[n][k]), sum[n]);
+            }
+            for n in 0..O {
+                sizes[n] = lanes.add(lanes.multiply(sizes[n], grown), lanes.absolute(sum[n]));
+            }
+            for n in 0..O {
+                let ulp = lanes.leading_bit(sum[n]);
+                squares[n] = lanes.add_square(ulp, squares[n]);
+            }
+        }
+        for n in 0..O {
+            lanes.store(sum[n], &mut chains[n].sum);
+            lanes.store(sizes[n], &mut chains[n].bound);
+            lanes.store(squares[n], &mut chains[n].ulps_squared);
+        }
+    }
+
+    #[inline(always)]
+    fn end(self, steps: usize, chain: &mut State) {
+        let growth = libm::expm1(steps as f64 * libm::log1p(ROUNDOFF)) / ROUNDOFF;
+        for bound in &mut chain.bound.0 {
+            *bound = ROUNDOFF * *bound + HALF_SUBNORMAL * growth;
+        }
+        chain.end_chain(FRACTION_BITS_F32);
+    }
+}
+
+/// Tensor-core chains in blocks of `L` products.
+#[derive(Clone, Copy)]
+pub(super) struct TensorCore<V, const L: usize> {
+    pub(super) lanes: V,
+    pub(super) rule: ChainRule,
+    /// Whether the chains hold a block.
+    pub(super) started: bool,
+}
+
+impl<V: Lanes, const L: usize> Recurrence<V> for TensorCore<V, L> {
+    const OUTPUTS: usize = V::OUTPUTS;
+
+    #[inline(always)]
+    fn run<const O: usize>(
+        self,
+        stretch: Stretch<'_>,
+        first: usize,
+        chains: &mut [State; O],
+        prefixes: &mut [Doubles],
+    ) {
+        let blocks = stretch.section.places.len() / L;
+        let prefixes = &mut prefixes.as_chunks_mut::<O>().0[..blocks];
+        self.prefixes(&stretch, first, chains, prefixes);
+        let unit = Unit::new(self.lanes, self.rule);
+        let exponents: [&[u32]; O] =
+            std::array::from_fn(|n| stretch.weight.exponents(first + n, stretch.section));
+        let mut carried = self.lanes.splat_pairs(u32::from(self.started));
+        let blocks = stretch.exponents().chunks_exact(L / 2);
+        for ((block, x), sums) in blocks.enumerate().zip(prefixes) {
+            for n in 0..O {
+                let products = Products {
+                    x,
+                    weight: &exponents[n][block * (L / 2)..][..L / 2],
+                };
+                let sum = self.lanes.load(&sums[n]);
+                unit.end_block(&products, carried, sum, &mut chains[n]);
+            }
+            carried = self.lanes.splat_pairs(1);
+        }
+    }
+
+    #[inline(always)]
+    fn end(self, _steps: usize, chain: &mut State) {
+        chain.end_chain(self.rule.output_bits);
+    }
+}
+
+impl<V: Lanes, const L: usize> TensorCore<V, L> {
+    /// The exact sums after every block.
+    #[inline(always)]
+    fn prefixes<const O: usize>(
+        self,
+        stretch: &Stretch<'_>,
+        first: usize,
+        chains: &[State; O],
+        prefixes: &mut [[Doubles; O]],
+    ) {
+        let lanes = self.lanes;
+        let values: [&[f64]; O] =
+            std::array::from_fn(|n| stretch.weight.values(first + n, stretch.section));
+        let mut sum = [lanes.splat(0.0); O];
+        for n in 0..O {
+            sum[n] = lanes.load(&chains[n].sum);
+        }
+        let blocks = stretch.values().as_chunks::<L>().0.iter();
+        for ((block, x), to) in blocks.enumerate().zip(prefixes) {
+            for i in 0..L {
+                let x = lanes.load(&x[i]);
+                for n in 0..O {
+                    let w = lanes.splat(values[n][block * L + i]);
+                    sum[n] = lanes.add_product(x, w, sum[n]);
                 }
             }
-            if self.order.stored != Format::F32 {
-                partial
-                    .iter_mut()
-                    .for_each(|state| state.round_to(self.order.stored));
+            for n in 0..O {
+                lanes.store(sum[n], &mut to[n]);
             }
-            for &Addition { into, from } in &self.order.additions {
-                let other = partial[from];
-                partial[into].add(&other);
-            }
-            results.push(partial[0]);
         }
-        results
     }
 }
 
-/// The block recurrence over one stretch; `started` is whether the accumulator holds a block.
-#[inline(always)]
-fn tensor_core(rule: ChainRule, stretch: &Stretch<'_>, state: &mut State, started: &mut bool) {
-    let mut start = 0;
-    while start < stretch.x.len() {
-        let end = (start + rule.block_len).min(stretch.x.len());
-        let block = Stretch {
-            x: &stretch.x[start..end],
-            x_exponents: &stretch.x_exponents[start..end],
-            weight: &stretch.weight[start..end],
-            weight_exponents: &stretch.weight_exponents[start..end],
-        };
-        tensor_core_block(rule, &block, state, *started);
-        *started = true;
-        start = end;
-    }
+/// The exponents of a block's products, two in a word.
+struct Products<'a> {
+    x: &'a [Pairs],
+    weight: &'a [u32],
 }
 
-#[inline(always)]
-fn tensor_core_block(rule: ChainRule, block: &Stretch<'_>, state: &mut State, started: bool) {
-    let mut sum = state.sum;
-    let mut top = [rule.exponent_floor; TOKENS];
-    for (((x, ex), &w), &ew) in block
-        .x
-        .iter()
-        .zip(block.x_exponents)
-        .zip(block.weight)
-        .zip(block.weight_exponents)
-    {
-        let w = f64::from(w);
-        for lane in 0..TOKENS {
-            sum[lane] += f64::from(x[lane]) * w;
-            top[lane] = top[lane].max(ex[lane] + ew);
+/// A unit's constants in registers.
+struct Unit<V: Lanes> {
+    lanes: V,
+    /// The exponent floor, as a field.
+    floor: V::Pairs,
+    /// What a product that can be cut counts.
+    one: V::Pairs,
+    /// From `E` to the limit that a product which alignment can truncate lies below.
+    to_limit: V::Pairs,
+    /// From `E` to the exponent of `2^(E-F+52)`.
+    to_aligned: V::Pairs,
+    /// From that power to `2^(E-F)` in units of the ulp at 1, and its negative.
+    quantum: V::Double,
+    minus_quantum: V::Double,
+    /// The ulp at 1.
+    ulp: V::Double,
+    min_normal: V::Double,
+}
+
+impl<V: Lanes> Unit<V> {
+    #[inline(always)]
+    fn new(lanes: V, rule: ChainRule) -> Self {
+        let both = |x: i32| lanes.splat_pairs(pair_word(x as i16, x as i16));
+        Self {
+            lanes,
+            // Below that field there is no sum.
+            floor: both((rule.exponent_floor + BIAS).max(0)),
+            // As a constant it would make the compiler turn one masked addition into two operations.
+            one: both(std::hint::black_box(1)),
+            to_limit: both(rule.product_fraction_bits - rule.fraction_bits),
+            to_aligned: both(FRACTION_BITS - rule.fraction_bits),
+            quantum: lanes.splat(power(rule.output_bits - FRACTION_BITS)),
+            minus_quantum: lanes.splat(-power(rule.output_bits - FRACTION_BITS)),
+            ulp: lanes.splat(power(-rule.output_bits)),
+            min_normal: lanes.splat(MIN_NORMAL),
         }
     }
-    for lane in 0..TOKENS {
-        let carried = state.sum[lane].abs() + state.bound[lane];
-        top[lane] = top[lane].max(floor_log2(carried) as i32);
-    }
-    let cuttable = cuttable_terms(rule, block, &top, started);
-    let spacing = power(-rule.output_bits);
-    for lane in 0..TOKENS {
-        let aligned = f64::from(cuttable[lane]) * power(top[lane] - rule.fraction_bits);
-        let bound = state.bound[lane] + aligned;
-        let reach = leading_bit(sum[lane].abs() + bound);
-        let reach = if reach > MIN_NORMAL {
-            reach
-        } else {
-            MIN_NORMAL
-        };
-        let ulp = leading_bit(sum[lane]) * spacing;
-        let quantum = power(top[lane] - rule.fraction_bits);
+
+    /// Takes a chain from its state before a block to that after it. `carried` counts the accumulator,
+    /// `sum` is the exact sum after the block.
+    #[inline(always)]
+    fn end_block(
+        &self,
+        products: &Products<'_>,
+        carried: V::Pairs,
+        sum: V::Double,
+        chain: &mut State,
+    ) {
+        let lanes = self.lanes;
+        let bound = lanes.load(&chain.bound);
+        let before = lanes.add(lanes.absolute(lanes.load(&chain.sum)), bound);
+        let top = self.largest_exponent(products, before);
+        let counts = self.cuttable_terms(products, top, carried);
+
+        let field = lanes.add_pairs(top, self.to_aligned);
+        let aligned = lanes.power(field);
+        let cut = lanes.subtract(lanes.power_plus(field, counts), aligned);
+        let bound = lanes.add(bound, cut);
+        let size = lanes.absolute(sum);
+        let reach = lanes.leading_bit(lanes.add(size, bound));
+        let reach = lanes.larger(reach, self.min_normal);
+        lanes.store(sum, &mut chain.sum);
+        lanes.store(lanes.add_product(reach, self.ulp, bound), &mut chain.bound);
+
+        let ulp = lanes.leading_bit(size);
         // Where the block's own exponent is far above its sum, nothing is left to cut.
-        let loss = (ulp.abs() - quantum).max(0.0);
-        state.bound[lane] = bound + reach * spacing;
-        state.drift[lane] -= 0.5 * loss.copysign(ulp);
-        state.ulps_squared[lane] += loss * (ulp.abs() + quantum);
+        let loss = lanes.add_product(aligned, self.minus_quantum, ulp);
+        let loss = lanes.larger(loss, lanes.splat(0.0));
+        let drift = lanes.load(&chain.drift);
+        let squares = lanes.load(&chain.ulps_squared);
+        let drift = lanes.add(drift, lanes.with_sign(loss, sum));
+        let square = lanes.multiply(loss, lanes.add_product(aligned, self.quantum, ulp));
+        lanes.store(drift, &mut chain.drift);
+        lanes.store(lanes.add(squares, square), &mut chain.ulps_squared);
     }
-    state.sum = sum;
-}
 
-/// How many terms of the block the alignment at `top` can truncate, the accumulator included.
-///
-/// Counts in f32, which is exact, because the compiler may reorder integer sums: it would
-/// vectorise along k, across the lanes, at a quarter of the speed.
-#[inline(always)]
-fn cuttable_terms(
-    rule: ChainRule,
-    block: &Stretch<'_>,
-    top: &Exponents,
-    started: bool,
-) -> [f32; TOKENS] {
-    let whole = rule.fraction_bits - rule.product_fraction_bits;
-    let mut cuttable = [if started { 1.0 } else { 0.0 }; TOKENS];
-    for (ex, &ew) in block.x_exponents.iter().zip(block.weight_exponents) {
-        for lane in 0..TOKENS {
-            let exponent = ex[lane] + ew;
-            let cut = (exponent < top[lane] - whole) & (exponent > NO_PRODUCT);
-            cuttable[lane] += if cut { 1.0 } else { 0.0 };
+    /// `E`, as a field.
+    #[inline(always)]
+    fn largest_exponent(&self, products: &Products<'_>, before: V::Double) -> V::Pairs {
+        let lanes = self.lanes;
+        let mut top = self.floor;
+        for (x, &weight) in products.x.iter().zip(products.weight) {
+            let sums = lanes.add_pairs(lanes.load_pairs(x), lanes.splat_pairs(weight));
+            top = lanes.max_pairs(top, sums);
         }
+        lanes.max_pairs(lanes.max_of_pair(top), lanes.exponent_field(before))
     }
-    cuttable
-}
 
-/// The recurrence of a chain of fp32 fused multiply-adds.
-#[inline(always)]
-fn fma32(stretch: &Stretch<'_>, state: &mut State) {
-    let mut next = *state;
-    for (x, &w) in stretch.x.iter().zip(stretch.weight) {
-        let w = f64::from(w);
-        for lane in 0..TOKENS {
-            let sum = next.sum[lane] + f64::from(x[lane]) * w;
-            let ulp = leading_bit(sum) * power(-23);
-            next.sum[lane] = sum;
-            // B + u (|s| + B), arranged so that one step waits for two operations, not four.
-            let step = ROUNDOFF * sum.abs() + HALF_SUBNORMAL;
-            next.bound[lane] = next.bound[lane] * (1.0 + ROUNDOFF) + step;
-            next.ulps_squared[lane] += ulp * ulp;
+    /// How many terms of the block the alignment at `top` can truncate, those `carried` included: the
+    /// sum of both halves. Products that are zero have negative exponents, large without their sign.
+    #[inline(always)]
+    fn cuttable_terms(
+        &self,
+        products: &Products<'_>,
+        top: V::Pairs,
+        carried: V::Pairs,
+    ) -> V::Pairs {
+        let lanes = self.lanes;
+        let limit = lanes.add_pairs(top, self.to_limit);
+        let mut counts = carried;
+        for (x, &weight) in products.x.iter().zip(products.weight) {
+            let sums = lanes.add_pairs(lanes.load_pairs(x), lanes.splat_pairs(weight));
+            counts = lanes.count_below(counts, self.one, sums, limit);
         }
+        counts
     }
-    *state = next;
 }

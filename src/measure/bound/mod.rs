@@ -40,18 +40,33 @@
 //!
 //! Measured on exact block arithmetic of seven units: the ratio `|g - e| / B` stays below 1 and is
 //! typically 0.01 to 0.2, so that an operand in the wrong format breaks the bound.
+//!
+//! Of the private modules, `order` turns an order into a schedule, `layout` gives every product its
+//! place, `pack` brings the operands there, `kernel` has the recurrences, `tile` runs them for some
+//! tokens and all outputs, and `lanes` are the vector instructions.
 
 mod kernel;
+mod lanes;
+mod layout;
 mod order;
 mod output;
-mod simd;
+mod pack;
+mod tile;
 
 pub use order::{Addition, Order};
 pub use output::{BoundOutput, Drift, bound_ratio, drift};
 
-use ndarray::{Array2, ArrayView2};
+use ndarray::ArrayView2;
 use rayon::prelude::*;
 use ulpdrift_reference::simd::Level;
+
+use lanes::TOKENS;
+use layout::Layout;
+use pack::Packed;
+use tile::{Batch, Projection, Scratch};
+
+/// The longest block of any unit.
+const MAX_BLOCK: usize = 32;
 
 /// Why a bound cannot be computed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -86,9 +101,12 @@ pub enum BoundError {
         /// What is wrong.
         reason: String,
     },
-    /// A block length of zero.
-    #[error("a tensor-core block of 0 products was asked for; it needs at least 1")]
-    Block,
+    /// A block length that no unit has.
+    #[error("a tensor-core block of {length} products was asked for; it takes 1 to {MAX_BLOCK}")]
+    Block {
+        /// What was asked for.
+        length: usize,
+    },
 }
 
 /// A tensor-core instruction, as far as its error goes.
@@ -147,32 +165,38 @@ impl Chains<'_, '_> {
     /// When shapes and order do not fit together.
     pub fn evaluate(&self, level: Level) -> Result<BoundOutput, BoundError> {
         let size = self.check()?;
-        let weights: Vec<kernel::Weight> = self
-            .terms
-            .iter()
-            .map(|term| kernel::Weight::new(&term.weight, self.rule))
-            .collect();
-        let tiles: Vec<Vec<kernel::State>> = (0..size.tokens.div_ceil(kernel::TOKENS))
+        let mut output = BoundOutput::zeros(size.tokens, size.outputs);
+        if output.exact.is_empty() {
+            return Ok(output);
+        }
+        let layout = Layout::new(self.order, self.rule);
+        let projection = Projection {
+            rule: self.rule,
+            packed: Packed::new(self.terms, self.rule, &layout),
+            layout,
+            schedule: self.order.schedule(),
+            stored: self.order.stored,
+            outputs: size.outputs,
+        };
+        let batch = projection.batch(size.tokens);
+        output
+            .rows_mut(batch)
             .into_par_iter()
-            .map(|tile| {
-                let inputs: Vec<kernel::Inputs> = self
-                    .terms
-                    .iter()
-                    .map(|term| kernel::Inputs::new(&term.x, tile * kernel::TOKENS, self.rule))
-                    .collect();
-                simd::tile(
-                    level,
-                    &kernel::Tile {
-                        rule: self.rule,
-                        order: self.order,
-                        inputs: &inputs,
-                        weights: &weights,
-                        outputs: size.outputs,
-                    },
-                )
-            })
-            .collect();
-        Ok(gather(&tiles, size))
+            .enumerate()
+            .for_each_init(
+                || Scratch::new(&projection, batch),
+                |scratch, (index, rows)| {
+                    let first = index * batch;
+                    let task = Batch {
+                        projection: &projection,
+                        tokens: first..size.tokens.min(first + batch),
+                        scratch,
+                    };
+                    lanes::run(level, task);
+                    rows.store(scratch.results());
+                },
+            );
+        Ok(output)
     }
 
     fn check(&self) -> Result<Size, BoundError> {
@@ -191,8 +215,12 @@ impl Chains<'_, '_> {
                 });
             }
         }
-        if matches!(self.rule, Rule::TensorCore(rule) if rule.block_len == 0) {
-            return Err(BoundError::Block);
+        if let Rule::TensorCore(rule) = self.rule
+            && !(1..=MAX_BLOCK).contains(&rule.block_len)
+        {
+            return Err(BoundError::Block {
+                length: rule.block_len,
+            });
         }
         self.order
             .check(k)
@@ -205,32 +233,6 @@ impl Chains<'_, '_> {
 struct Size {
     tokens: usize,
     outputs: usize,
-}
-
-/// Puts the tiles' results together; what is not finite has no bound.
-fn gather(tiles: &[Vec<kernel::State>], size: Size) -> BoundOutput {
-    let shape = (size.tokens, size.outputs);
-    let pick = |field: fn(&kernel::State) -> &kernel::Lanes| {
-        Array2::from_shape_fn(shape, |(token, output)| {
-            let state = &tiles[token / kernel::TOKENS][output];
-            field(state)[token % kernel::TOKENS]
-        })
-    };
-    let exact = pick(|state| &state.sum);
-    let bounded = |mut values: Array2<f64>| {
-        values.zip_mut_with(&exact, |value, e| {
-            if !e.is_finite() {
-                *value = f64::NAN;
-            }
-        });
-        values
-    };
-    BoundOutput {
-        bound: bounded(pick(|state| &state.bound)),
-        drift: bounded(pick(|state| &state.drift)),
-        drift_variance: bounded(pick(|state| &state.ulps_squared) / 12.0),
-        exact,
-    }
 }
 
 #[cfg(test)]

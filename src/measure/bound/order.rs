@@ -20,7 +20,8 @@ pub struct Order {
     pub chains: Vec<Vec<Range<usize>>>,
     /// The format partial results are rounded to before they are joined.
     pub stored: Format,
-    /// How partial results are joined; what chain 0 holds in the end is the output.
+    /// How partial results are joined; each is added to another at most once, and what chain 0 holds
+    /// in the end is the output.
     pub additions: Vec<Addition>,
 }
 
@@ -66,7 +67,34 @@ impl Order {
         }
     }
 
-    /// That every index exists; the reason if one does not.
+    /// What to do one after another so that few partial results are alive at a time: each is joined
+    /// as soon as both sides are there. The result comes to stand in slot 0.
+    pub(super) fn schedule(&self) -> Vec<Step> {
+        let mut sums: Vec<Sum> = (0..self.chains.len()).map(Sum::Chain).collect();
+        let mut latest: Vec<usize> = (0..sums.len()).collect();
+        for &Addition { into, from } in &self.additions {
+            sums.push(Sum::Of(latest[into], latest[from]));
+            latest[into] = sums.len() - 1;
+        }
+        let mut steps = Vec::new();
+        let mut pending = vec![Pending::Sum(latest[0], 0)];
+        while let Some(next) = pending.pop() {
+            match next {
+                Pending::Step(step) => steps.push(step),
+                Pending::Sum(sum, slot) => match sums[sum] {
+                    Sum::Chain(chain) => steps.push(Step::Run { chain, slot }),
+                    Sum::Of(into, from) => pending.extend([
+                        Pending::Step(Step::Join { slot }),
+                        Pending::Sum(from, slot + 1),
+                        Pending::Sum(into, slot),
+                    ]),
+                },
+            }
+        }
+        steps
+    }
+
+    /// That every index exists and no partial result is used twice; the reason if not.
     pub(super) fn check(&self, k: usize) -> Result<(), String> {
         if self.chains.is_empty() {
             return Err("it has no chain; at least one is needed".into());
@@ -80,17 +108,64 @@ impl Order {
             }
         }
         let count = self.chains.len();
-        match self
-            .additions
-            .iter()
-            .find(|a| a.into >= count || a.from >= count || a.into == a.from)
-        {
-            Some(addition) => Err(format!(
-                "partial result {} is added to {}; with {count} chains both must be below {count} \
-                 and not the same",
-                addition.from, addition.into
-            )),
-            None => Ok(()),
+        let mut added = vec![false; count];
+        for &Addition { into, from } in &self.additions {
+            if into >= count || from >= count || into == from {
+                return Err(format!(
+                    "partial result {from} is added to {into}; with {count} chains both must be \
+                     below {count} and not the same"
+                ));
+            }
+            if added[into] || added[from] {
+                return Err(format!(
+                    "partial result {from} is added to {into}, but one of them has been added to \
+                     another before"
+                ));
+            }
+            added[from] = true;
+        }
+        Ok(())
+    }
+}
+
+/// A step of a schedule, in slots for partial results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Run a chain and keep what it gives.
+    Run {
+        /// Which chain.
+        chain: usize,
+        /// Where its result goes.
+        slot: usize,
+    },
+    /// Add the next slot to this one.
+    Join {
+        /// Where the sum goes.
+        slot: usize,
+    },
+}
+
+impl Step {
+    /// How many slots the step needs.
+    pub(super) fn slots(&self) -> usize {
+        match *self {
+            Self::Run { slot, .. } => slot + 1,
+            Self::Join { slot } => slot + 2,
         }
     }
+}
+
+/// How a partial result comes about.
+enum Sum {
+    /// By a chain.
+    Chain(usize),
+    /// By adding the second of two sums to the first.
+    Of(usize, usize),
+}
+
+/// What is left to schedule.
+enum Pending {
+    Step(Step),
+    /// A sum and its slot.
+    Sum(usize, usize),
 }

@@ -1,13 +1,17 @@
 //! What the chains give, what comes after them, and got measured against it.
 
-use ndarray::{Array2, Axis, Zip};
+use ndarray::{Array2, ArrayViewMut2, Axis, Zip};
 
 use crate::format::Format;
 
-use super::super::{
-    error::MeasureError,
-    fold::{lane_sum, nan_max},
-    sample::Sample,
+use super::{
+    super::{
+        error::MeasureError,
+        fold::{lane_sum, nan_max},
+        sample::Sample,
+    },
+    kernel::State,
+    lanes::TOKENS,
 };
 
 /// Recipe-exact value, bound and expected drift of every output, `[T, N]` each.
@@ -24,6 +28,31 @@ pub struct BoundOutput {
     pub drift_variance: Array2<f64>,
 }
 
+/// The same rows of all four arrays.
+pub(super) struct Rows<'a> {
+    exact: ArrayViewMut2<'a, f64>,
+    bound: ArrayViewMut2<'a, f64>,
+    drift: ArrayViewMut2<'a, f64>,
+    drift_variance: ArrayViewMut2<'a, f64>,
+}
+
+impl Rows<'_> {
+    /// Takes up results, a state per tile and output; what is not finite has no bound.
+    pub(super) fn store(mut self, results: &[State]) {
+        let outputs = self.exact.ncols();
+        for ((token, output), exact) in self.exact.indexed_iter_mut() {
+            let state = &results[token / TOKENS * outputs + output];
+            let lane = token % TOKENS;
+            let at = [token, output];
+            *exact = state.sum.0[lane];
+            let bounded = |value| if exact.is_finite() { value } else { f64::NAN };
+            self.bound[at] = bounded(state.bound.0[lane]);
+            self.drift[at] = bounded(state.drift.0[lane]);
+            self.drift_variance[at] = bounded(state.ulps_squared.0[lane] / 12.0);
+        }
+    }
+}
+
 impl BoundOutput {
     /// Appends the tokens that follow.
     pub fn append(&mut self, later: &Self) {
@@ -36,6 +65,32 @@ impl BoundOutput {
             let appended = rows.append(Axis(0), later.view());
             debug_assert!(appended.is_ok(), "outputs of one recipe share their width");
         }
+    }
+
+    pub(super) fn zeros(tokens: usize, outputs: usize) -> Self {
+        let zeros = || Array2::zeros((tokens, outputs));
+        Self {
+            exact: zeros(),
+            bound: zeros(),
+            drift: zeros(),
+            drift_variance: zeros(),
+        }
+    }
+
+    /// All arrays in pieces of `count` rows.
+    pub(super) fn rows_mut(&mut self, count: usize) -> Vec<Rows<'_>> {
+        let exact = self.exact.axis_chunks_iter_mut(Axis(0), count);
+        exact
+            .zip(self.bound.axis_chunks_iter_mut(Axis(0), count))
+            .zip(self.drift.axis_chunks_iter_mut(Axis(0), count))
+            .zip(self.drift_variance.axis_chunks_iter_mut(Axis(0), count))
+            .map(|(((exact, bound), drift), drift_variance)| Rows {
+                exact,
+                bound,
+                drift,
+                drift_variance,
+            })
+            .collect()
     }
 
     /// The bound once the output has been rounded to nearest in `format`: half an ulp more, at the

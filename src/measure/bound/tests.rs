@@ -8,6 +8,7 @@ use super::{Addition, BoundError, BoundOutput, Chains, Operands, Order, Rule, bo
 use oracle::{UNITS, Unit};
 use ulpdrift_reference::simd::Level;
 
+mod definition;
 mod oracle;
 
 /// A small generator of its own, so that these tests lean on nothing of the tool.
