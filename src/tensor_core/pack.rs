@@ -130,6 +130,8 @@ pub(super) struct Panel {
     pub(super) alignments: Vec<PairWords>,
     /// A bit for each lane with an infinity or a NaN.
     pub(super) special: u16,
+    /// A bit for each lane of zeros only.
+    pub(super) zero: u16,
 }
 
 impl Panel {
@@ -154,28 +156,31 @@ impl Panel {
                 *step = Order::f16_pair(step);
             }
         }
-        self.special = if operand == Operand::Tf32 {
+        let widest = if operand == Operand::Tf32 {
             self.align_tf32(lanes)
         } else {
             self.align(lanes, operand)
         };
+        self.special = lanes.above(widest, lanes.splat_int(0x7f7f_ffff));
+        self.zero = !lanes.above(widest, lanes.splat_int(0xffff));
     }
 
+    /// Makes the alignments; the upper halves of the results are those of the largest magnitudes.
     #[inline(always)]
-    fn align<V: Lanes>(&mut self, lanes: V, operand: Operand) -> u16 {
+    fn align<V: Lanes>(&mut self, lanes: V, operand: Operand) -> V::Int {
         let mut words = Alignments::new(lanes, operand);
         for (pair, to) in self.values.as_chunks().0.iter().zip(&mut self.alignments) {
             let [even, odd] = pair;
             let [even, odd] = [even, odd].map(|x| lanes.bits(lanes.load(x)));
             lanes.store_pairs(words.of(even, odd), to);
         }
-        words.special()
+        lanes.larger_half(words.widest)
     }
 
     /// The same where only the upper 19 bits of a value count, and where the least subnormals have
     /// nothing but zeros in the upper half of their word: those get a one there.
     #[inline(always)]
-    fn align_tf32<V: Lanes>(&mut self, lanes: V) -> u16 {
+    fn align_tf32<V: Lanes>(&mut self, lanes: V) -> V::Int {
         let mut words = Alignments::new(lanes, Operand::Tf32);
         let pairs = self.values.as_chunks_mut::<2>().0.iter_mut();
         for (pair, to) in pairs.zip(&mut self.alignments) {
@@ -191,7 +196,7 @@ impl Panel {
             let [even, odd] = bits;
             lanes.store_pairs(words.of(even, odd), to);
         }
-        words.special()
+        lanes.larger_half(words.widest)
     }
 }
 
@@ -250,14 +255,6 @@ impl<V: Lanes> Alignments<V> {
         let field = lanes.and_pairs(upper, lanes.splat_pairs(0x7f80_7f80));
         let finite = lanes.max_pairs(field, self.least);
         lanes.replace_zeros(finite, magnitude, lanes.splat_pairs(pair_word(ZERO, ZERO)))
-    }
-
-    /// A bit for each lane that had an infinity or a NaN.
-    #[inline(always)]
-    fn special(self) -> u16 {
-        let lanes = self.lanes;
-        let widest = lanes.larger_half(self.widest);
-        lanes.above(widest, lanes.splat_int(0x7f7f_ffff))
     }
 }
 

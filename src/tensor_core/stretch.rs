@@ -110,14 +110,18 @@ impl Stretch<'_> {
         let mut values: [&[[f32; L]]; O] = [&[]; O];
         let mut alignments: [&[[i16; L]]; O] = [&[]; O];
         let mut special = self.panel.special;
+        // Lanes of zeros in every factor and chain stay zero, whatever becomes of them below.
+        let mut idle = self.panel.zero;
         let mut c = [lanes.splat(0.0); O];
         for n in 0..O {
             values[n] = &self.values(first + n).as_chunks().0[..whole];
             alignments[n] = &self.alignments(first + n).as_chunks().0[..whole];
             if self.weights.is_special(first + n) {
                 special = u16::MAX;
+                idle = 0;
             }
             c[n] = lanes.load(&chains[n]);
+            idle &= !lanes.above(magnitude(lanes, c[n]), lanes.splat_int(0));
         }
         let constants = self.constants(lanes);
         for block in 0..whole {
@@ -134,7 +138,7 @@ impl Stretch<'_> {
                 };
             }
             let fused = fuse::<V, L, H, O>(lanes, constants, x, &weights, c);
-            if (fused.doubtful | special) & self.used == 0 {
+            if (fused.doubtful | special) & self.used & !idle == 0 {
                 c = fused.chains;
             } else {
                 self.with_care::<V, L, H, O>(lanes, first, block, &mut c);
@@ -145,6 +149,9 @@ impl Stretch<'_> {
         }
         for n in 0..O {
             lanes.store(c[n], &mut chains[n]);
+            for lane in (0..LANES).filter(|lane| idle >> lane & 1 == 1) {
+                chains[n].0[lane] = 0.0;
+            }
         }
     }
 
@@ -318,8 +325,7 @@ fn fuse<V: Lanes, const L: usize, const H: usize, const O: usize>(
     let mut unscale = [lanes.splat(0.0); O];
     let mut sums = [lanes.splat_int(0); O];
     for n in 0..O {
-        let magnitude = lanes.and(lanes.bits(c[n]), lanes.splat_int(0x7fff_ffff));
-        let larger = lanes.max(lanes.larger_half(largest[n]), magnitude);
+        let larger = lanes.max(lanes.larger_half(largest[n]), magnitude(lanes, c[n]));
         let e_max = lanes.and(larger, lanes.splat_int(0x7f80_0000));
         beyond = lanes.max_unsigned(beyond, lanes.subtract(e_max, constants.least));
         scale[n] = lanes.from_bits(lanes.subtract(constants.scale, e_max));
@@ -354,6 +360,11 @@ fn fuse<V: Lanes, const L: usize, const H: usize, const O: usize>(
         chains,
         doubtful: lanes.above(beyond, constants.span) | lanes.negative(overflow),
     }
+}
+
+#[inline(always)]
+fn magnitude<V: Lanes>(lanes: V, x: V::Real) -> V::Int {
+    lanes.and(lanes.bits(x), lanes.splat_int(0x7fff_ffff))
 }
 
 /// The largest alignments among a block's products, of even and of odd k.

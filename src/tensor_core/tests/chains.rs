@@ -88,6 +88,36 @@ fn infinities_and_nans_agree_wherever_they_stand() {
     }
 }
 
+#[test]
+fn tokens_of_zeros_agree() {
+    for rule in rules() {
+        let mut gemm = gemm(rule, [18, 9, 600], [Kind::Near; 3], 4);
+        for t in [0, 5, 17] {
+            gemm.a[t] = vec![0; 600];
+        }
+        gemm.a[11] = vec![operand_code(&rule, Kind::Tiny, 1 << 32) & !1; 600];
+        // Chains that start at zero, at its negative, and elsewhere, among outputs that go together.
+        for (n, c) in [
+            (0, 0),
+            (1, 0x8000_0000),
+            (2, 1),
+            (4, 0),
+            (5, 0),
+            (6, 0),
+            (7, 0),
+        ] {
+            for t in [0, 5, 17] {
+                gemm.c[t * 9 + n] = c;
+            }
+        }
+        gemm.assert_forms_agree(&[0..600, 300..512, 7..8]);
+        gemm.c.fill(0);
+        gemm.assert_forms_agree(&[0..600, 0..256, 7..8]);
+        gemm.b[2][100] = operand_code(&rule, Kind::Bits, u64::MAX);
+        gemm.assert_forms_agree(&[0..600]);
+    }
+}
+
 /// Products of the largest significands, one exponent and one sign, and C near the same exponent.
 #[test]
 fn sums_that_leave_an_i32_agree() {
