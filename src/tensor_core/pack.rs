@@ -187,7 +187,7 @@ impl Panel {
             let mut bits = [lanes.splat_int(0); 2];
             for (x, bits) in pair.iter_mut().zip(&mut bits) {
                 let read = lanes.and(lanes.bits(lanes.load(x)), lanes.splat_int(!0x1fff));
-                lanes.store(lanes.from_bits(read), x);
+                lanes.store(lanes.with_bits(read), x);
                 let magnitude = lanes.and(read, lanes.splat_int(0x7fff_ffff));
                 let carry = lanes.add(magnitude, lanes.splat_int(0xe000));
                 let one = lanes.and(carry, lanes.splat_int(0x1_0000));

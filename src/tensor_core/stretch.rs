@@ -328,8 +328,8 @@ fn fuse<V: Lanes, const L: usize, const H: usize, const O: usize>(
         let larger = lanes.max(lanes.larger_half(largest[n]), magnitude(lanes, c[n]));
         let e_max = lanes.and(larger, lanes.splat_int(0x7f80_0000));
         beyond = lanes.max_unsigned(beyond, lanes.subtract(e_max, constants.least));
-        scale[n] = lanes.from_bits(lanes.subtract(constants.scale, e_max));
-        unscale[n] = lanes.from_bits(lanes.subtract(e_max, constants.unscale));
+        scale[n] = lanes.with_bits(lanes.subtract(constants.scale, e_max));
+        unscale[n] = lanes.with_bits(lanes.subtract(e_max, constants.unscale));
         sums[n] = lanes.truncate(lanes.multiply(c[n], scale[n]));
     }
     let mut overflow = lanes.splat_int(0);
@@ -350,7 +350,7 @@ fn fuse<V: Lanes, const L: usize, const H: usize, const O: usize>(
     }
     if constants.output == Output::E8M13 {
         for chain in &mut chains {
-            *chain = lanes.from_bits(lanes.and(lanes.bits(*chain), lanes.splat_int(!0x3ff)));
+            *chain = lanes.with_bits(lanes.and(lanes.bits(*chain), lanes.splat_int(!0x3ff)));
         }
     }
     for n in 0..O {

@@ -87,7 +87,7 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    fn from_bits(self, x: Self::Int) -> Self::Real {
+    fn with_bits(self, x: Self::Int) -> Self::Real {
         // SAFETY: `self` proves that the processor has the instructions.
         unsafe { [_mm256_castsi256_ps(x[0]), _mm256_castsi256_ps(x[1])] }
     }

@@ -79,7 +79,7 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    fn from_bits(self, x: Self::Int) -> Self::Real {
+    fn with_bits(self, x: Self::Int) -> Self::Real {
         // SAFETY: `self` proves that the processor has the instructions.
         unsafe { _mm512_castsi512_ps(x) }
     }

@@ -65,7 +65,7 @@ pub(super) trait Lanes: Copy {
     /// The nearest `f32` toward zero.
     fn to_real(self, x: Self::Int) -> Self::Real;
     fn bits(self, x: Self::Real) -> Self::Int;
-    fn from_bits(self, x: Self::Int) -> Self::Real;
+    fn with_bits(self, x: Self::Int) -> Self::Real;
 
     fn splat_int(self, x: i32) -> Self::Int;
     fn and(self, a: Self::Int, b: Self::Int) -> Self::Int;

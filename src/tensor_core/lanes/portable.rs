@@ -59,7 +59,7 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    fn from_bits(self, x: Self::Int) -> Self::Real {
+    fn with_bits(self, x: Self::Int) -> Self::Real {
         map(x, |x| f32::from_bits(x as u32))
     }
 
@@ -223,8 +223,8 @@ fn zip<T: Copy, U: Copy + Default>(
 #[inline(always)]
 fn mask(bits: [bool; LANES]) -> u16 {
     let mut mask = 0;
-    for i in 0..LANES {
-        mask |= u16::from(bits[i]) << i;
+    for (i, bit) in bits.into_iter().enumerate() {
+        mask |= u16::from(bit) << i;
     }
     mask
 }

@@ -108,7 +108,7 @@ impl Task for Pairs<'_> {
     fn run<V: Lanes>(self, lanes: V) {
         let sums = lanes.add_pairs(lanes.load_pairs(&self.a), lanes.load_pairs(&self.b));
         let larger = lanes.larger_half(sums);
-        lanes.store(lanes.from_bits(larger), self.larger);
+        lanes.store(lanes.with_bits(larger), self.larger);
         *self.above = lanes.above(larger, lanes.splat_int(0x1234_5678));
     }
 }
