@@ -40,6 +40,31 @@ struct Weights<'a, const L: usize> {
     alignments: &'a [i16; L],
 }
 
+/// The whole blocks of O weight rows.
+struct Rows<'a, const L: usize, const O: usize> {
+    values: [&'a [[f32; L]]; O],
+    alignments: [&'a [[i16; L]]; O],
+    /// All lanes, if a row holds an infinity or a NaN; else none.
+    special: u16,
+}
+
+impl<'a, const L: usize, const O: usize> Rows<'a, L, O> {
+    #[inline(always)]
+    fn block(&self, index: usize) -> [Weights<'a, L>; O] {
+        let mut weights = [Weights {
+            values: &[0.0; L],
+            alignments: &[ZERO; L],
+        }; O];
+        for n in 0..O {
+            weights[n] = Weights {
+                values: &self.values[n][index],
+                alignments: &self.alignments[n][index],
+            };
+        }
+        weights
+    }
+}
+
 /// What the blocks of a stretch have in common, for the registers.
 #[derive(Clone, Copy)]
 struct Constants<V: Lanes> {
@@ -107,22 +132,16 @@ impl Stretch<'_> {
         let whole = (self.end - self.start) / L;
         let x_values = &self.panel.values.as_chunks().0[..whole];
         let x_alignments = &self.panel.alignments.as_chunks().0[..whole];
-        let mut values: [&[[f32; L]]; O] = [&[]; O];
-        let mut alignments: [&[[i16; L]]; O] = [&[]; O];
-        let mut special = self.panel.special;
-        // Lanes of zeros in every factor and chain stay zero, whatever becomes of them below.
-        let mut idle = self.panel.zero;
+        let rows = self.rows::<L, O>(first, whole);
         let mut c = [lanes.splat(0.0); O];
+        let mut moving = 0;
         for n in 0..O {
-            values[n] = &self.values(first + n).as_chunks().0[..whole];
-            alignments[n] = &self.alignments(first + n).as_chunks().0[..whole];
-            if self.weights.is_special(first + n) {
-                special = u16::MAX;
-                idle = 0;
-            }
             c[n] = lanes.load(&chains[n]);
-            idle &= !lanes.above(magnitude(lanes, c[n]), lanes.splat_int(0));
+            moving |= lanes.above(magnitude(lanes, c[n]), lanes.splat_int(0));
         }
+        // Lanes of zeros in every factor and chain stay zero, whatever becomes of them below.
+        let idle = self.panel.zero & !rows.special & !moving;
+        let special = self.panel.special | rows.special;
         let constants = self.constants(lanes);
         for block in 0..whole {
             ahead.fetch(lanes, lines);
@@ -130,14 +149,7 @@ impl Stretch<'_> {
                 values: &x_values[block],
                 alignments: &x_alignments[block],
             };
-            let mut weights = [const { Weights::<L>::NONE }; O];
-            for n in 0..O {
-                weights[n] = Weights {
-                    values: &values[n][block],
-                    alignments: &alignments[n][block],
-                };
-            }
-            let fused = fuse::<V, L, H, O>(lanes, constants, x, &weights, c);
+            let fused = fuse::<V, L, H, O>(lanes, constants, x, &rows.block(block), c);
             if (fused.doubtful | special) & self.used & !idle == 0 {
                 c = fused.chains;
             } else {
@@ -153,6 +165,24 @@ impl Stretch<'_> {
                 chains[n].0[lane] = 0.0;
             }
         }
+    }
+
+    /// The first `whole` blocks of the rows from `first` on.
+    #[inline(always)]
+    fn rows<const L: usize, const O: usize>(&self, first: usize, whole: usize) -> Rows<'_, L, O> {
+        let mut rows = Rows {
+            values: [&[]; O],
+            alignments: [&[]; O],
+            special: 0,
+        };
+        for n in 0..O {
+            rows.values[n] = &self.values(first + n).as_chunks().0[..whole];
+            rows.alignments[n] = &self.alignments(first + n).as_chunks().0[..whole];
+            if self.weights.is_special(first + n) {
+                rows.special = u16::MAX;
+            }
+        }
+        rows
     }
 
     /// One block, whole or not, one output after the other.
@@ -410,11 +440,4 @@ fn add_products<V: Lanes, const L: usize, const O: usize>(
         }
     }
     sums
-}
-
-impl<const L: usize> Weights<'_, L> {
-    const NONE: Self = Self {
-        values: &[0.0; L],
-        alignments: &[ZERO; L],
-    };
 }
