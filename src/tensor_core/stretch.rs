@@ -55,8 +55,8 @@ impl<'a, const L: usize, const O: usize> Rows<'a, L, O> {
             values: &[0.0; L],
             alignments: &[ZERO; L],
         }; O];
-        for n in 0..O {
-            weights[n] = Weights {
+        for (n, weights) in weights.iter_mut().enumerate() {
+            *weights = Weights {
                 values: &self.values[n][index],
                 alignments: &self.alignments[n][index],
             };
