@@ -16,6 +16,7 @@ use ulpdrift::{
         emulate::{Emulate, rms_factor},
     },
     checkpoint::{Checkpoint, Site},
+    format::Format,
     recipe::{MixRecipe, Order, SplitRule, SquareSum, catalogue::builtin, splits::Launch},
     tensor_core::Arch,
 };
@@ -65,6 +66,7 @@ fn mix(criterion: &mut Criterion) {
     let (x, function) = (normals(TOKENS), normals(OUTPUTS));
     let inputs = MixInputs {
         x: x.view(),
+        x_exact_in: Format::F32,
         function: function.view(),
         norm_eps: NORM_EPS,
         launch: LAUNCH,
@@ -88,6 +90,7 @@ fn square_sum(criterion: &mut Criterion) {
     let (x, function) = (normals(TOKENS), normals(OUTPUTS));
     let inputs = MixInputs {
         x: x.view(),
+        x_exact_in: Format::F32,
         function: function.view(),
         norm_eps: NORM_EPS,
         launch: LAUNCH,

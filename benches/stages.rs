@@ -86,8 +86,8 @@ impl Table {
 }
 
 fn main() {
-    let numbers = std::env::args().filter_map(|arg| arg.parse().ok());
-    let tokens = numbers.last().unwrap_or(TOKENS);
+    let mut numbers = std::env::args().filter_map(|arg| arg.parse().ok());
+    let tokens = numbers.next_back().unwrap_or(TOKENS);
     let checkpoint = Checkpoint::synthetic(SyntheticModel::Flash, 0).expect("a synthetic model");
     let level = Level::detect();
     let backend = Emulate::new(Arch::Sm120, level);

@@ -11,6 +11,7 @@ use ndarray::{Array1, Array2, ArrayView2};
 use thiserror::Error;
 
 use crate::{
+    format::Format,
     recipe::{Epilogue, MixRecipe, splits::Launch},
     tensor_core::{Arch, Family, Instruction, Rule, arch::NoSuchInstruction},
 };
@@ -66,6 +67,8 @@ pub struct BackendInfo {
 pub struct MixInputs<'a> {
     /// The flattened streams [T, K], exactly as stored.
     pub x: ArrayView2<'a, f32>,
+    /// A format that holds every value of x, as far as is known.
+    pub x_exact_in: Format,
     /// `hc_fn` [N, K], exactly as stored.
     pub function: ArrayView2<'a, f32>,
     /// ε inside the root of the RMS.

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::format::{e4m3, ue8m0};
+use crate::format::{Format, e4m3, ue8m0};
 
 /// A stored element type that the tool decodes.
 #[derive(
@@ -51,6 +51,18 @@ impl StoredType {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|stored| stored.name() == name)
+    }
+
+    /// A format that holds all its values.
+    #[must_use]
+    pub fn format(self) -> Format {
+        match self {
+            // The latter's are powers of two.
+            Self::F32 | Self::F8E8M0 => Format::F32,
+            Self::Bf16 => Format::Bf16,
+            Self::F16 => Format::F16,
+            Self::F8E4M3 => Format::E4m3,
+        }
     }
 
     /// Bytes per element.

@@ -35,9 +35,13 @@ impl Distance {
     #[inline(always)]
     pub(super) fn of<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Self {
         let screen = Screen::of(got, reference, 0);
-        let [dd, gg, rr] = sums(got, reference, &screen, screen.scale(), |g, r| {
-            [(g - r) * (g - r), g * g, r * r]
-        });
+        let [dd, gg, rr] = sums(
+            got,
+            reference,
+            screen.all_finite(),
+            screen.scale(),
+            |g, r| [(g - r) * (g - r), g * g, r * r],
+        );
         Self { screen, dd, gg, rr }
     }
 
@@ -105,7 +109,13 @@ pub(super) enum Gap {
     /// Known without a sum.
     Known(f64),
     /// Each number times `scale`, then times the reciprocal norm of its side.
-    Sum { scale: f64, per_g: f64, per_r: f64 },
+    Sum {
+        scale: f64,
+        per_g: f64,
+        per_r: f64,
+        /// Whether there is nothing to leave out in any block.
+        all_finite: bool,
+    },
 }
 
 impl Gap {
@@ -119,6 +129,7 @@ impl Gap {
                 scale: screen.scale(),
                 per_g: 1.0 / gg.sqrt(),
                 per_r: 1.0 / rr.sqrt(),
+                all_finite: screen.all_finite(),
             },
             (false, false) => Self::Known(0.0),
             _ => Self::Known(1.0),
@@ -132,12 +143,12 @@ impl Gap {
             scale,
             per_g,
             per_r,
+            all_finite,
         } = *self
         else {
             return 0.0;
         };
-        let screen = Screen::of(got, reference, 0);
-        let [apart] = sums(got, reference, &screen, scale, |g, r| {
+        let [apart] = sums(got, reference, all_finite, scale, |g, r| {
             let difference = g * per_g - r * per_r;
             [difference * difference]
         });
@@ -158,13 +169,13 @@ impl Gap {
 fn sums<G: Sample, R: Sample, const N: usize>(
     got: &[G],
     reference: &[R],
-    screen: &Screen,
+    all_finite: bool,
     scale: f64,
     terms: impl Fn(f64, f64) -> [f64; N],
 ) -> [f64; N] {
     let reference = &reference[..got.len()];
     let scaled = |index: usize| (got[index].widen() * scale, reference[index].widen() * scale);
-    if screen.all_finite() {
+    if all_finite {
         return lane_sums(got.len(), |index| {
             let (g, r) = scaled(index);
             terms(g, r)

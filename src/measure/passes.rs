@@ -83,6 +83,7 @@ impl Survey {
         let compared = self.totals.compared as usize;
         let population = compared - self.totals.zero as usize;
         Search {
+            all_finite: self.screen.all_finite(),
             gap: Gap::new(&self.screen, self.totals.gg, self.totals.rr),
             against: self.against.map(|against| against.distance.gap()),
             brackets: ErrorBrackets {
@@ -95,6 +96,8 @@ impl Survey {
 
 /// What the second pass looks for.
 pub(super) struct Search {
+    /// Whether there is nothing to leave out in any block.
+    all_finite: bool,
     pub(super) gap: Gap,
     pub(super) against: Option<Gap>,
     pub(super) brackets: ErrorBrackets,
@@ -167,7 +170,7 @@ impl<G: Sample> Task for First<'_, '_, G> {
         let mut token_max = 0.0;
         // Rows of one block share its scale.
         let same = Rescale::of(&screen, &screen);
-        Row::each(got, reference, shape, &screen, |row| {
+        Row::each(got, reference, shape, screen.all_finite(), |row| {
             let row = row.totals(parameters, self.histograms);
             let token = relative_norm(row.dd, row.rr);
             token_max = nan_max(token_max, token);
@@ -209,8 +212,7 @@ impl<G: Sample> Task for Second<'_, '_, G> {
     fn run(self) -> Gaps {
         let Visit { block, shape, .. } = self.visit;
         let Block { got, reference, .. } = block;
-        let screen = Screen::of(got, reference, shape.offset);
-        Row::each(got, reference, shape, &screen, |row| {
+        Row::each(got, reference, shape, self.search.all_finite, |row| {
             row.keep(&self.search.brackets, self.kept);
         });
         let against = self.search.against.zip(block.other);

@@ -5,7 +5,7 @@
 
 use super::{
     LANES,
-    class::{Element, Screen, is_compared},
+    class::{Element, is_compared},
     fold::sum_lanes,
     norm::Rescale,
     sample::Sample,
@@ -331,7 +331,7 @@ impl<'a, G: Sample> Row<'a, G> {
         got: &'a [G],
         reference: &'a [f64],
         shape: RowShape,
-        screen: &Screen,
+        all_finite: bool,
         mut with: impl FnMut(&Row<'_, G>),
     ) {
         let mut kept = Kept::new();
@@ -340,7 +340,7 @@ impl<'a, G: Sample> Row<'a, G> {
             .zip(reference.chunks_exact(shape.width));
         let offsets = (shape.offset..).step_by(shape.width);
         for ((got, reference), offset) in rows.zip(offsets) {
-            if screen.all_finite() {
+            if all_finite {
                 with(&Row {
                     got,
                     reference,

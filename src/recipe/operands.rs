@@ -13,7 +13,7 @@ use ndarray::{ArrayView1, ArrayView2, Axis, CowArray, Ix2, Zip};
 use ulpdrift_reference::simd::{self, Level, Task};
 
 use super::{NormPlacement, OperandRounding, Projection};
-use crate::format::{Rounding, bf16, f16, tf32};
+use crate::format::{Format, Rounding, bf16, f16, tf32};
 
 /// Values looked at before the answer is: enough for vectors, few enough to stay in cache.
 const SCAN: usize = 1024;
@@ -70,12 +70,23 @@ impl OperandRounding {
         }
     }
 
+    /// Whether every value of `format` already is what rounding would make of it, NaN apart, whose
+    /// payload no unit looks at.
+    #[must_use]
+    pub const fn holds(self, format: Format) -> bool {
+        match self {
+            Self::F32 => true,
+            Self::Tf32Nearest | Self::Tf32Away | Self::Tf32Truncate => {
+                matches!(format, Format::Tf32 | Format::Bf16 | Format::F16)
+            }
+            Self::Bf16 => matches!(format, Format::Bf16),
+            Self::F16 => matches!(format, Format::F16),
+        }
+    }
+
     /// Whether every value already is what rounding would make of it.
     #[must_use]
     pub fn keeps(self, values: ArrayView2<'_, f32>) -> bool {
-        if self == Self::F32 {
-            return true;
-        }
         let kept = |value: &f32| self.round(*value).to_bits() == value.to_bits();
         let (level, plain) = (Level::detect(), self.plain());
         let is_plain = |values: &[f32]| simd::run(level, AllPlain { plain, values });
@@ -153,7 +164,7 @@ impl Projection {
     #[must_use]
     pub fn operands<'a>(
         &self,
-        x: ArrayView2<'a, f32>,
+        x: Streams<'a>,
         function: ArrayView2<'a, f32>,
         rms: ArrayView1<'_, f32>,
     ) -> Operands<'a> {
@@ -172,19 +183,26 @@ impl Projection {
         self.weight.split(function, self.weight_parts)
     }
 
-    /// Whether x [T, K] enters the unit as it is: one part, not normalised, nothing to round.
+    /// Whether x enters the unit as it is: one part, not normalised, nothing to round.
     #[must_use]
-    pub fn takes_as_it_is(&self, x: ArrayView2<'_, f32>) -> bool {
-        self.norm == NormPlacement::After && self.x_parts == 1 && self.x_rounding().keeps(x)
+    pub fn takes_as_it_is(&self, x: Streams<'_>) -> bool {
+        let rounding = self.x_rounding();
+        self.norm == NormPlacement::After
+            && self.x_parts == 1
+            && (rounding.holds(x.exact_in) || rounding.keeps(x.values))
     }
 
-    /// The parts of x [T, K]; `rms` as in [`Projection::operands`].
+    /// The parts of x; `rms` as in [`Projection::operands`].
     #[must_use]
     pub fn x_operands<'a>(
         &self,
-        x: ArrayView2<'a, f32>,
+        x: Streams<'a>,
         rms: ArrayView1<'_, f32>,
     ) -> Vec<CowArray<'a, f32, Ix2>> {
+        if self.takes_as_it_is(x) {
+            return vec![x.values.into()];
+        }
+        let x = x.values;
         match self.norm {
             NormPlacement::After => self.x_rounding().split(x, self.x_parts),
             NormPlacement::Before => {
@@ -212,6 +230,15 @@ impl Projection {
         products.sort_by_key(|product| std::cmp::Reverse((product.x + product.weight, product.x)));
         products
     }
+}
+
+/// The flattened streams x [T, K].
+#[derive(Clone, Copy, Debug)]
+pub struct Streams<'a> {
+    /// Their values.
+    pub values: ArrayView2<'a, f32>,
+    /// A format that holds all of them, as far as is known: that of the streams' storage.
+    pub exact_in: Format,
 }
 
 /// What a recipe's unit is fed: the rounded parts of x and of the weight, largest first. A part that
@@ -266,8 +293,12 @@ mod tests {
     fn an_x_the_unit_cannot_hold_is_rounded_by_the_weights_rule() {
         let x = array![[1.0 + 3.0 * 2f32.powi(-12)]];
         let rms = array![1.0f32];
+        let streams = Streams {
+            values: x.view(),
+            exact_in: Format::F32,
+        };
         let fed =
-            |name: &str| projection(name).operands(x.view(), x.view(), rms.view()).x[0][[0, 0]];
+            |name: &str| projection(name).operands(streams, x.view(), rms.view()).x[0][[0, 0]];
         assert_eq!(fed("fp32"), x[[0, 0]]);
         assert_eq!(fed("tf32"), 1.0 + 2f32.powi(-10));
         assert_eq!(fed("tf32-rz"), 1.0);
@@ -291,6 +322,11 @@ mod tests {
                 OperandRounding::Bf16,
                 OperandRounding::F16,
             ] {
+                for format in [Format::F32, Format::Tf32, Format::Bf16, Format::F16] {
+                    let value = format.round_f32(value, Rounding::NearestEven);
+                    let kept = rounding.round(value).to_bits() == value.to_bits();
+                    prop_assert!(kept || value.is_nan() || !rounding.holds(format));
+                }
                 let same = rounding.round(value).to_bits() == value.to_bits();
                 prop_assert_eq!(rounding.keeps(array![[value, 1.0]].view()), same, "{:?}", rounding);
             }

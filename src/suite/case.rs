@@ -14,8 +14,13 @@ use ulpdrift_reference::{
 use super::{Plan, SuiteError};
 use crate::{
     backend::{MixInputs, SplitInputs, emulate::rms_factor as rms_factor_fp32},
-    checkpoint::{HcWeights, Site},
-    recipe::{MixRecipe, NormPlacement, Projection, operands::Operands, splits::Launch},
+    checkpoint::{HcWeights, Site, StoredType},
+    format::Format,
+    recipe::{
+        MixRecipe, NormPlacement, Projection,
+        operands::{Operands, Streams},
+        splits::Launch,
+    },
 };
 
 /// One hyper-connection site: layer, weights, inputs. Cheap to clone and to slice: the tensors are
@@ -28,6 +33,8 @@ pub struct Case {
     pub site: Site,
     /// The flattened streams [T, hc·d], as stored.
     pub x: ArcArray2<f32>,
+    /// A format that holds every value of x: what the streams are stored in.
+    pub x_exact_in: Format,
     /// The site's parameters.
     pub weights: Arc<HcWeights>,
     /// Streams.
@@ -68,10 +75,12 @@ impl Case {
         x: ArcArray2<f32>,
     ) -> Result<Self, SuiteError> {
         let model = plan.checkpoint.model();
+        let stored = plan.activations.exact_in(layer, site);
         Ok(Self {
             layer,
             site,
             x,
+            x_exact_in: stored.map_or(Format::F32, StoredType::format),
             weights: Arc::new(plan.checkpoint.hc(layer, site, plan.nonfinite)?),
             hc: model.hc,
             norm_eps: model.norm_eps,
@@ -89,11 +98,21 @@ impl Case {
         }
     }
 
+    /// x with what is known of it.
+    #[must_use]
+    pub fn streams(&self) -> Streams<'_> {
+        Streams {
+            values: self.x.view(),
+            exact_in: self.x_exact_in,
+        }
+    }
+
     /// The projection's inputs; `launch` is the batch the split rules see.
     #[must_use]
     pub fn mix_inputs(&self, launch: Launch) -> MixInputs<'_> {
         MixInputs {
             x: self.x.view(),
+            x_exact_in: self.x_exact_in,
             function: self.weights.function.view(),
             norm_eps: self.norm_eps,
             launch,
@@ -246,7 +265,7 @@ impl<'a> References<'a> {
             .iter()
             .map(|recipe| Prepared {
                 weights: recipe.projection.weight_operands(function),
-                takes_x: recipe.projection.takes_as_it_is(x),
+                takes_x: recipe.projection.takes_as_it_is(case.streams()),
                 dot: None,
             })
             .collect();
@@ -284,13 +303,8 @@ impl<'a> References<'a> {
             // Not looked at.
             NormPlacement::After => Array1::default(0),
         };
-        let x = self.case.x.view();
         let operands = Operands {
-            x: if prepared.takes_x {
-                vec![x.into()]
-            } else {
-                projection.x_operands(x, rms.view())
-            },
+            x: projection.x_operands(self.case.streams(), rms.view()),
             weights: prepared.weights.clone(),
         };
         let dot = prepared.dot.clone().unwrap_or_else(|| {

@@ -20,7 +20,10 @@ use self::fma::FmaProjection;
 use super::{Backend, BackendError, BackendInfo, Mix, MixInputs, Split, SplitInputs, matrix_rule};
 use crate::{
     format::Rounding,
-    recipe::{Epilogue, MixRecipe, NormPlacement, Order, Projection, Storage, operands::Operands},
+    recipe::{
+        Epilogue, MixRecipe, NormPlacement, Order, Projection, Storage,
+        operands::{Operands, Streams},
+    },
     tensor_core::{Arch, PackedWeights, Rule, chains},
 };
 
@@ -56,7 +59,11 @@ impl Backend for Emulate {
         );
         let ranges = projection.order.ranges(x.ncols(), inputs.launch);
         let rms = rms::factor(self.level, projection, x.view(), &ranges, inputs.norm_eps);
-        let operands = projection.operands(x.view(), function.view(), rms.view());
+        let streams = Streams {
+            values: x.view(),
+            exact_in: inputs.x_exact_in,
+        };
+        let operands = projection.operands(streams, function.view(), rms.view());
         let mut dot = match (projection.order, matrix_rule(self.arch, recipe)?) {
             (Order::Chains { partials, .. }, Some(rule)) => {
                 self.matrix_sums(projection, &rule, &operands, &ranges, partials)

@@ -4,7 +4,7 @@ mod oracle;
 
 use super::*;
 use crate::{
-    format::bf16,
+    format::{Format, bf16},
     random::{Key, Purpose, Stream},
     recipe::{
         Contraction, Mean, OperandRounding, Rsqrt, SquareSum,
@@ -55,6 +55,7 @@ fn check(arch: Arch, recipe: &MixRecipe, x: &Array2<f32>, w: &Array2<f32>) {
     let launch = launch(x.nrows());
     let inputs = MixInputs {
         x: x.view(),
+        x_exact_in: Format::F32,
         function: w.view(),
         norm_eps: NORM_EPS,
         launch,
@@ -237,6 +238,7 @@ fn every_level_and_layout_gives_the_same_bits() {
         let run = |level, x: ArrayView2<'_, f32>, function: ArrayView2<'_, f32>| {
             let inputs = MixInputs {
                 x,
+                x_exact_in: Format::F32,
                 function,
                 norm_eps: NORM_EPS,
                 launch: launch(17),
@@ -297,6 +299,7 @@ fn no_token_gives_no_row() {
     for recipe in builtin() {
         let inputs = MixInputs {
             x: x.view(),
+            x_exact_in: Format::F32,
             function: w.view(),
             norm_eps: NORM_EPS,
             launch: launch(0),
@@ -313,6 +316,7 @@ fn every_arch_has_the_instructions_of_the_catalogue() {
     let (x, w) = (streams(1, 64), normals(2, 24, 64, 0.04));
     let inputs = MixInputs {
         x: x.view(),
+        x_exact_in: Format::F32,
         function: w.view(),
         norm_eps: NORM_EPS,
         launch: launch(1),

@@ -19,6 +19,7 @@ use crate::{
     activations::{Activations, Inputs},
     backend::{Backend, emulate::Emulate},
     checkpoint::{Checkpoint, HcWeights, NonFinite, Site, StoredType, SyntheticModel},
+    format::Format,
     recipe::{MixRecipe, Order, Storage, catalogue::builtin, splits::SplitRule},
     report::Class,
     tensor_core::Arch,
@@ -132,6 +133,7 @@ fn case(x: Array2<f32>, function: Array2<f32>) -> Case {
         layer: 0,
         site: Site::Attn,
         x: x.into_shared(),
+        x_exact_in: Format::F32,
         weights: Arc::new(HcWeights {
             base: vec![0.1; function.nrows()],
             function,

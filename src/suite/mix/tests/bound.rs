@@ -222,6 +222,7 @@ impl Backend for Liar {
     fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError> {
         let function = (self.weights)(inputs.function);
         let inputs = MixInputs {
+            x_exact_in: Format::F32,
             function: function.view(),
             ..*inputs
         };
