@@ -90,13 +90,17 @@ pub(super) struct Element {
 impl Screen {
     /// The classes in a block whose first element is number `offset` of the tensor.
     #[inline(always)]
-    pub(super) fn of<G: Sample, R: Sample>(got: &[G], reference: &[R], offset: u64) -> Self {
-        match largest_if_finite(got, reference) {
-            Some(largest) => Self {
-                largest,
+    pub(super) fn of<G: Sample, R: Sample>(
+        got: Screened<'_, G>,
+        reference: Screened<'_, R>,
+        offset: u64,
+    ) -> Self {
+        match (got.largest, reference.largest) {
+            (Some(got), Some(reference)) => Self {
+                largest: nan_max(got, reference),
                 ..Self::default()
             },
-            None => Self::element_by_element(got, reference, offset),
+            _ => Self::element_by_element(got.values, reference.values, offset),
         }
     }
 
@@ -179,54 +183,64 @@ impl Screen {
     }
 }
 
-/// The largest magnitude, or `None` if anything is not finite: the common case, without branches.
-#[inline(always)]
-fn largest_if_finite<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Option<f64> {
-    let mut largest = [0.0_f64; LANES];
-    let mut finite = [true; LANES];
-    let mut take = |lane: usize, x: f64| {
-        let size = x.abs();
-        // The sizes are folded without NaN; `finite` is what remembers it.
-        largest[lane] = if size > largest[lane] {
-            size
-        } else {
-            largest[lane]
+/// One side of a block, looked at once however many others it is paired with.
+#[derive(Clone, Copy)]
+pub(super) struct Screened<'a, G> {
+    pub(super) values: &'a [G],
+    /// The largest magnitude, or `None` if anything is not finite.
+    largest: Option<f64>,
+}
+
+impl<'a, G: Sample> Screened<'a, G> {
+    /// Without branches: nearly every block is finite.
+    #[inline(always)]
+    pub(super) fn new(values: &'a [G]) -> Self {
+        let mut largest = [0.0_f64; LANES];
+        let mut finite = [true; LANES];
+        let mut take = |lane: usize, x: f64| {
+            let size = x.abs();
+            // The sizes are folded without NaN; `finite` is what remembers it.
+            largest[lane] = if size > largest[lane] {
+                size
+            } else {
+                largest[lane]
+            };
+            finite[lane] &= size < f64::INFINITY;
         };
-        finite[lane] &= size < f64::INFINITY;
-    };
-    let whole = got.len() - got.len() % LANES;
-    for (g, r) in got[..whole]
-        .chunks_exact(LANES)
-        .zip(reference[..whole].chunks_exact(LANES))
-    {
-        for lane in 0..LANES {
-            take(lane, g[lane].widen());
-            take(lane, r[lane].widen());
+        let (chunks, rest) = values.as_chunks::<LANES>();
+        for chunk in chunks {
+            for lane in 0..LANES {
+                take(lane, chunk[lane].widen());
+            }
+        }
+        for value in rest {
+            take(0, value.widen());
+        }
+        let all_finite = finite.iter().all(|&lane| lane);
+        Self {
+            values,
+            largest: all_finite.then(|| largest.into_iter().fold(0.0, nan_max)),
         }
     }
-    for (g, r) in got[whole..].iter().zip(&reference[whole..]) {
-        take(0, g.widen());
-        take(0, r.widen());
-    }
-    finite
-        .iter()
-        .all(|&lane| lane)
-        .then(|| largest.into_iter().fold(0.0, nan_max))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn screen<G: Sample, R: Sample>(got: &[G], reference: &[R], offset: u64) -> Screen {
+        Screen::of(Screened::new(got), Screened::new(reference), offset)
+    }
+
     #[test]
     fn scale_is_one_for_anything_born_in_f32() {
         for x in [0.0, 1.0, f32::MAX, f32::from_bits(1)] {
-            assert_eq!(Screen::of(&[x], &[f64::from(x)], 0).scale(), 1.0, "{x}");
+            assert_eq!(screen(&[x], &[f64::from(x)], 0).scale(), 1.0, "{x}");
         }
         let product = f64::from(f32::from_bits(1)) * f64::from(f32::from_bits(1));
-        assert_eq!(Screen::of(&[product], &[0.0], 0).scale(), 1.0);
+        assert_eq!(screen(&[product], &[0.0], 0).scale(), 1.0);
         assert_eq!(
-            Screen::of(&[2.0_f64.powi(600)], &[0.0], 0).scale(),
+            screen(&[2.0_f64.powi(600)], &[0.0], 0).scale(),
             2.0_f64.powi(-600)
         );
     }
@@ -234,15 +248,15 @@ mod tests {
     #[test]
     fn nan_outranks_infinity_wherever_it_is() {
         for got in [[f64::NAN, f64::INFINITY], [f64::INFINITY, f64::NAN]] {
-            let whole = Screen::of(&got, &[1.0, 1.0], 0);
-            let mut joined = Screen::of(&got[..1], &[1.0], 0);
-            joined.join(&Screen::of(&got[1..], &[1.0], 1));
-            for screen in [whole, joined] {
-                let poison = screen.poison.expect("a mismatch poisons");
+            let whole = screen(&got, &[1.0, 1.0], 0);
+            let mut joined = screen(&got[..1], &[1.0], 0);
+            joined.join(&screen(&got[1..], &[1.0], 1));
+            for found in [whole, joined] {
+                let poison = found.poison.expect("a mismatch poisons");
                 assert!(poison.value.is_nan());
                 assert!(poison.culprit.got.is_nan());
                 assert!(got[poison.culprit.index as usize].is_nan());
-                assert_eq!(screen.class_mismatch, 2);
+                assert_eq!(found.class_mismatch, 2);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! and joining two blocks brings both to that of the larger numbers.
 
 use super::{
-    class::{Screen, is_compared},
+    class::{Screen, Screened, is_compared},
     fold::lane_sums,
     sample::Sample,
 };
@@ -33,8 +33,12 @@ pub(super) struct Distance {
 impl Distance {
     /// The sums over one block.
     #[inline(always)]
-    pub(super) fn of<G: Sample, R: Sample>(got: &[G], reference: &[R]) -> Self {
+    pub(super) fn of<G: Sample, R: Sample>(
+        got: Screened<'_, G>,
+        reference: Screened<'_, R>,
+    ) -> Self {
         let screen = Screen::of(got, reference, 0);
+        let (got, reference) = (got.values, reference.values);
         let [dd, gg, rr] = sums(
             got,
             reference,
@@ -193,11 +197,17 @@ fn sums<G: Sample, R: Sample, const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     fn split(got: &[f64], reference: &[f64], at: usize) -> Distance {
-        let mut distance = Distance::of(&got[..at], &reference[..at]);
-        distance.join(&Distance::of(&got[at..], &reference[at..]));
+        let of = |part: Range<usize>| {
+            let (got, reference) = (&got[part.clone()], &reference[part]);
+            Distance::of(Screened::new(got), Screened::new(reference))
+        };
+        let mut distance = of(0..at);
+        distance.join(&of(at..got.len()));
         distance
     }
 

@@ -10,7 +10,7 @@ use ulpdrift_reference::simd::{self, Level, Task};
 use crate::format::Format;
 
 use super::{
-    class::Screen,
+    class::{Screen, Screened},
     fold::nan_max,
     norm::{Distance, Gap, Rescale, relative_norm},
     rows::{ErrorBrackets, Histograms, KeptErrors, Parameters, Row, RowShape, Totals},
@@ -159,18 +159,22 @@ impl<G: Sample> Task for First<'_, '_, G> {
     #[inline(always)]
     fn run(self) -> Survey {
         let Visit { block, shape, .. } = self.visit;
-        let Block { got, reference, .. } = block;
+        let got = Screened::new(block.got);
+        let reference = Screened::new(block.reference);
+        let exact = block.exact.map(Screened::new);
+        let other = block.other.map(Screened::new);
         let screen = Screen::of(got, reference, shape.offset);
         let parameters = Parameters {
             scale: screen.scale(),
             ulp: UlpRule::new(self.visit.format),
         };
         let mut totals = Totals::new();
-        let mut tokens = Vec::with_capacity(got.len() / shape.width);
+        let mut tokens = Vec::with_capacity(block.got.len() / shape.width);
         let mut token_max = 0.0;
         // Rows of one block share its scale.
         let same = Rescale::of(&screen, &screen);
-        Row::each(got, reference, shape, screen.all_finite(), |row| {
+        let all_finite = screen.all_finite();
+        Row::each(block.got, block.reference, shape, all_finite, |row| {
             let row = row.totals(parameters, self.histograms);
             let token = relative_norm(row.dd, row.rr);
             token_max = nan_max(token_max, token);
@@ -180,14 +184,14 @@ impl<G: Sample> Task for First<'_, '_, G> {
         Survey {
             screen,
             totals,
-            elements: got.len() as u64,
+            elements: block.got.len() as u64,
             tokens,
             token_max,
-            operand: block.exact.map(|exact| Distance::of(exact, reference)),
-            arith: block.exact.map(|exact| Distance::of(got, exact)),
-            against: block.other.map(|other| Against {
+            operand: exact.map(|exact| Distance::of(exact, reference)),
+            arith: exact.map(|exact| Distance::of(got, exact)),
+            against: other.map(|other| Against {
                 distance: Distance::of(got, other),
-                changed: changed(got, other),
+                changed: changed(block.got, other.values),
             }),
         }
     }
