@@ -13,7 +13,7 @@ use ndarray::{Array2, Array3};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use ulpdrift::tensor_core::{Arch, Operand, PackedWeights, Rule, chains, scalar};
+use ulpdrift::tensor_core::{Arch, Lowering, Operand, PackedWeights, Rule, chains, scalar};
 use ulpdrift_reference::simd::Level;
 
 const BLOCKS: u64 = 100_000_000;
@@ -260,8 +260,12 @@ fn main() -> ExitCode {
             .zip(found.levels)
             .map(|(level, found)| format!("{level} {found}"))
             .collect();
+        let lowering = match rule.lowering {
+            Lowering::Native => "",
+            Lowering::F16Pair => " by f16 blocks",
+        };
         println!(
-            "{} L={} F={}\t{}\t{}\t{names}",
+            "{} L={} F={}{lowering}\t{}\t{}\t{names}",
             rule.operand,
             rule.block_len,
             rule.fraction_bits,

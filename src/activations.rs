@@ -227,24 +227,46 @@ impl Activations {
         site: Site,
         tokens: Range<usize>,
     ) -> Result<Option<Array2<f32>>, ActivationsError> {
+        self.tokens_into(layer, site, tokens, None)
+    }
+
+    /// As [`Activations::tokens`]; generated rows are put into `spare` if it has their shape, since
+    /// fresh memory costs as much as the numbers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Activations::tokens`].
+    pub fn tokens_into(
+        &self,
+        layer: u32,
+        site: Site,
+        tokens: Range<usize>,
+        spare: Option<Array2<f32>>,
+    ) -> Result<Option<Array2<f32>>, ActivationsError> {
         match &self.source {
-            Source::Generated(inputs) => Ok(Some(self.generate(inputs, layer, tokens))),
+            Source::Generated(inputs) => {
+                let shape = (tokens.len(), self.hc * self.hidden);
+                let mut x = spare
+                    .filter(|spare| spare.dim() == shape && spare.is_standard_layout())
+                    .unwrap_or_else(|| Array2::zeros(shape));
+                self.generate(inputs, layer, tokens, &mut x);
+                Ok(Some(x))
+            }
             Source::Recorded(recorded) => recorded.tokens(layer, site, tokens),
         }
     }
 
-    fn generate(&self, inputs: &Inputs, layer: u32, tokens: Range<usize>) -> Array2<f32> {
-        let mut x = Array2::<f32>::zeros((tokens.len(), self.hc * self.hidden));
+    /// Draws every row of x anew.
+    fn generate(&self, inputs: &Inputs, layer: u32, tokens: Range<usize>, x: &mut Array2<f32>) {
         x.axis_iter_mut(Axis(0))
             .into_par_iter()
             .enumerate()
             .for_each(|(row, mut values)| {
-                // Rows of a fresh array are contiguous.
+                // Rows of standard layout are contiguous.
                 if let Some(values) = values.as_slice_mut() {
                     self.fill_row(inputs, layer, tokens.start + row, values);
                 }
             });
-        x
     }
 
     fn stream(&self, purpose: Purpose, layer: u32, token: usize) -> Stream {

@@ -12,7 +12,6 @@
 //! `!(measure <= limit)` can pass because the rest of the tensor was good.
 
 use super::{
-    LANES,
     fold::nan_max,
     sample::Sample,
     ulp::{floor_log2, power_of_two},
@@ -192,34 +191,11 @@ pub(super) struct Screened<'a, G> {
 }
 
 impl<'a, G: Sample> Screened<'a, G> {
-    /// Without branches: nearly every block is finite.
     #[inline(always)]
     pub(super) fn new(values: &'a [G]) -> Self {
-        let mut largest = [0.0_f64; LANES];
-        let mut finite = [true; LANES];
-        let mut take = |lane: usize, x: f64| {
-            let size = x.abs();
-            // The sizes are folded without NaN; `finite` is what remembers it.
-            largest[lane] = if size > largest[lane] {
-                size
-            } else {
-                largest[lane]
-            };
-            finite[lane] &= size < f64::INFINITY;
-        };
-        let (chunks, rest) = values.as_chunks::<LANES>();
-        for chunk in chunks {
-            for lane in 0..LANES {
-                take(lane, chunk[lane].widen());
-            }
-        }
-        for value in rest {
-            take(0, value.widen());
-        }
-        let all_finite = finite.iter().all(|&lane| lane);
         Self {
             values,
-            largest: all_finite.then(|| largest.into_iter().fold(0.0, nan_max)),
+            largest: G::largest_if_finite(values),
         }
     }
 }

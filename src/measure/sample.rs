@@ -16,6 +16,11 @@ pub trait Sample: Copy + Send + Sync + sealed::Sealed {
     /// Whether two elements are the same number with the same bits; every NaN counts as the same
     /// NaN, because payloads are not arithmetic.
     fn same_bits(self, other: Self) -> bool;
+    /// The largest magnitude, 0 of nothing; `None` if anything is not finite.
+    ///
+    /// By the bits, which without their sign order as the magnitudes do, infinity and NaN last: the
+    /// maximum of integers may be taken in any order, and so in vectors of any width.
+    fn largest_if_finite(values: &[Self]) -> Option<f64>;
 }
 
 impl Sample for f32 {
@@ -28,6 +33,13 @@ impl Sample for f32 {
     fn same_bits(self, other: Self) -> bool {
         self.to_bits() == other.to_bits() || (self.is_nan() && other.is_nan())
     }
+
+    #[inline(always)]
+    fn largest_if_finite(values: &[Self]) -> Option<f64> {
+        let magnitudes = values.iter().map(|value| value.to_bits() & (u32::MAX >> 1));
+        let largest = magnitudes.fold(0, u32::max);
+        (largest < Self::INFINITY.to_bits()).then(|| Self::from_bits(largest).widen())
+    }
 }
 
 impl Sample for f64 {
@@ -39,5 +51,12 @@ impl Sample for f64 {
     #[inline(always)]
     fn same_bits(self, other: Self) -> bool {
         self.to_bits() == other.to_bits() || (self.is_nan() && other.is_nan())
+    }
+
+    #[inline(always)]
+    fn largest_if_finite(values: &[Self]) -> Option<f64> {
+        let magnitudes = values.iter().map(|value| value.to_bits() & (u64::MAX >> 1));
+        let largest = magnitudes.fold(0, u64::max);
+        (largest < Self::INFINITY.to_bits()).then(|| Self::from_bits(largest))
     }
 }

@@ -1,9 +1,10 @@
 //! Cases read ahead: while one layer is computed, the weights and inputs of the next are read or
-//! drawn. Two layers are in memory at most, however many the model has.
+//! drawn. The inputs of three layers are in memory at most (read ahead, computed, written), however many
+//! the model has.
 
 use std::{sync::mpsc, thread};
 
-use ndarray::ArcArray2;
+use ndarray::{ArcArray2, Array2};
 
 use super::{Plan, Skip, SuiteError, case::Case};
 use crate::checkpoint::Site;
@@ -28,8 +29,12 @@ pub fn feed(
         // Without room in between, the reader starts on a layer when the one before is taken.
         let (sender, layers) = mpsc::sync_channel(0);
         spawn(scope, "reader", move || {
+            let mut reader = Reader {
+                plan,
+                handed_out: Vec::new(),
+            };
             for &layer in plan.layers {
-                let read = read(plan, layer);
+                let read = reader.read(layer);
                 let failed = read.is_err();
                 if sender.send(read).is_err() || failed {
                     return;
@@ -60,28 +65,57 @@ pub fn spawn<'scope, T: Send + 'scope>(
         .map_err(SuiteError::Thread)
 }
 
-/// Every site of one layer.
-fn read(plan: &Plan<'_>, layer: u32) -> Result<Vec<Fed>, SuiteError> {
-    let mut shared: Option<ArcArray2<f32>> = None;
-    let mut fed = Vec::with_capacity(plan.sites.len());
-    for &site in plan.sites {
-        let x = match shared.clone() {
-            Some(x) => Some(x),
-            None => inputs(plan, layer, site)?,
-        };
-        if plan.activations.shared_by_sites() {
-            shared.clone_from(&x);
-        }
-        fed.push(match x {
-            Some(x) => Fed::Case(Case::with_inputs(plan, layer, site, x)?),
-            None => Fed::Skipped(Skip::site(plan, layer, site)),
-        });
-    }
-    Ok(fed)
+/// Reads layers, into the memory of those that are done with.
+struct Reader<'a> {
+    plan: &'a Plan<'a>,
+    /// x of the layers before; what nobody else holds any more is free to be used again.
+    handed_out: Vec<ArcArray2<f32>>,
 }
 
-fn inputs(plan: &Plan<'_>, layer: u32, site: Site) -> Result<Option<ArcArray2<f32>>, SuiteError> {
-    let tokens = 0..plan.tokens_at(layer, site);
-    let x = plan.activations.tokens(layer, site, tokens)?;
-    Ok(x.map(ndarray::Array2::into_shared))
+impl Reader<'_> {
+    /// Every site of one layer.
+    fn read(&mut self, layer: u32) -> Result<Vec<Fed>, SuiteError> {
+        let plan = self.plan;
+        let mut shared: Option<ArcArray2<f32>> = None;
+        let mut fed = Vec::with_capacity(plan.sites.len());
+        for &site in plan.sites {
+            let x = match shared.clone() {
+                Some(x) => Some(x),
+                None => self.inputs(layer, site)?,
+            };
+            if plan.activations.shared_by_sites() {
+                shared.clone_from(&x);
+            }
+            fed.push(match x {
+                Some(x) => Fed::Case(Case::with_inputs(plan, layer, site, x)?),
+                None => Fed::Skipped(Skip::site(plan, layer, site)),
+            });
+        }
+        // Only drawn inputs are put into memory that was used before.
+        self.handed_out.extend(shared);
+        Ok(fed)
+    }
+
+    fn inputs(&mut self, layer: u32, site: Site) -> Result<Option<ArcArray2<f32>>, SuiteError> {
+        let tokens = 0..self.plan.tokens_at(layer, site);
+        let spare = self.spare();
+        let x = self
+            .plan
+            .activations
+            .tokens_into(layer, site, tokens, spare)?;
+        Ok(x.map(Array2::into_shared))
+    }
+
+    /// The memory of a layer that is done with.
+    fn spare(&mut self) -> Option<Array2<f32>> {
+        let (mut spare, mut held) = (None, Vec::new());
+        for x in self.handed_out.drain(..) {
+            match x.try_into_owned_nocopy() {
+                Ok(free) => spare = Some(free),
+                Err(x) => held.push(x),
+            }
+        }
+        self.handed_out = held;
+        spare
+    }
 }

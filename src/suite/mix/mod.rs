@@ -13,7 +13,7 @@
 //! | `y_bf16` | [T, d] | the same as deployed |
 //!
 //! Reading, computing and writing overlap: the next layer is read or drawn and the tensors of the last
-//! site are written while a site is computed. Memory is bounded by two layers' inputs and weights and a
+//! site are written while a site is computed. Memory is bounded by three layers' inputs and weights and a
 //! slice's intermediate values, whatever the size of the checkpoint.
 
 mod candidate;
