@@ -3,7 +3,7 @@
 //! The layer input of a full-size model is by far the largest stage, and each row of it costs less to
 //! compute anew than to fetch from memory, so the rows of a block are made where they are measured:
 //! once per pass, in cache, for all variants that share their inputs. A tensor that is in memory
-//! anyway ([`Whole`]) goes the same way.
+//! anyway goes the same way.
 
 use std::{
     ops::Range,
