@@ -148,15 +148,17 @@ fn choose(
     if dot.len() <= 2 * HALF {
         return (0..dot.len()).collect();
     }
-    let outputs = w_squares.len();
-    let rank = |(index, &value): (usize, &f64)| {
-        let norm = x_squares[index / outputs].sqrt() * w_squares[index % outputs].sqrt();
-        Ranked {
-            cosine: cosine(value, norm),
-            index,
+    let w_norms = w_squares.mapv(f64::sqrt);
+    let mut ranked: Vec<Ranked> = Vec::with_capacity(dot.len());
+    for (row, &squares) in dot.rows().into_iter().zip(x_squares) {
+        let x_norm = squares.sqrt();
+        for (&value, &w_norm) in row.iter().zip(&w_norms) {
+            ranked.push(Ranked {
+                cosine: cosine(value, x_norm * w_norm),
+                index: ranked.len(),
+            });
         }
-    };
-    let mut ranked: Vec<Ranked> = dot.iter().enumerate().map(rank).collect();
+    }
     // Ties go to the earlier output, so the choice is reproducible.
     ranked.select_nth_unstable_by(HALF - 1, |a, b| {
         a.cosine.total_cmp(&b.cosine).then(a.index.cmp(&b.index))

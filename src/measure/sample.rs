@@ -36,8 +36,10 @@ impl Sample for f32 {
 
     #[inline(always)]
     fn largest_if_finite(values: &[Self]) -> Option<f64> {
-        let magnitudes = values.iter().map(|value| value.to_bits() & (u32::MAX >> 1));
-        let largest = magnitudes.fold(0, u32::max);
+        let mut largest = 0;
+        for value in values {
+            largest = largest.max(value.to_bits() & (u32::MAX >> 1));
+        }
         (largest < Self::INFINITY.to_bits()).then(|| Self::from_bits(largest).widen())
     }
 }
@@ -55,8 +57,10 @@ impl Sample for f64 {
 
     #[inline(always)]
     fn largest_if_finite(values: &[Self]) -> Option<f64> {
-        let magnitudes = values.iter().map(|value| value.to_bits() & (u64::MAX >> 1));
-        let largest = magnitudes.fold(0, u64::max);
+        let mut largest = 0;
+        for value in values {
+            largest = largest.max(value.to_bits() & (u64::MAX >> 1));
+        }
         (largest < Self::INFINITY.to_bits()).then(|| Self::from_bits(largest))
     }
 }
