@@ -38,9 +38,11 @@ impl Task for Sum<'_> {
 #[inline(always)]
 fn sum(row: &[f32]) -> f64 {
     let (blocks, rest) = row.as_chunks::<BLOCK>();
-    let total = blocks
-        .iter()
-        .fold(0.0, |total, block| total + block_sum(block));
+    // A loop, not a fold: a closure is not compiled for the vector level.
+    let mut total = 0.0;
+    for block in blocks {
+        total += block_sum(block);
+    }
     if rest.is_empty() {
         total
     } else {

@@ -114,16 +114,12 @@ fn power_of_two(power: i32) -> f64 {
 /// An exponent e with |value| < 2^e for all values; `None` if one is not finite.
 #[inline(always)]
 fn exponent_above(values: &[f32]) -> Option<i32> {
-    let mut largest = [0_u32; LANES];
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    for chunk in chunks {
-        for lane in 0..LANES {
-            largest[lane] = largest[lane].max(chunk[lane].to_bits() & 0x7fff_ffff);
-        }
+    // Without their sign the bits order as the magnitudes do, and a maximum of integers may be taken in
+    // any order.
+    let mut largest = 0;
+    for value in values {
+        largest = largest.max(value.to_bits() & 0x7fff_ffff);
     }
-    for value in rest {
-        largest[0] = largest[0].max(value.to_bits() & 0x7fff_ffff);
-    }
-    let field = largest.into_iter().max().unwrap_or(0) >> 23;
+    let field = largest >> 23;
     (field < 0xff).then(|| field.max(1) as i32 - 126)
 }
