@@ -50,13 +50,13 @@ fn extract_rows(x: &[f32], w: &[f32]) -> Extracted {
     let (x, x_rest) = x.as_chunks::<LANES>();
     let (w, w_rest) = w.as_chunks::<LANES>();
     for (x, w) in x.iter().zip(w) {
-        for lane in 0..LANES {
-            lanes.take(lane, f64::from(x[lane]) * f64::from(w[lane]), &sigmas);
-        }
+        lanes.take(x, w, &sigmas);
     }
-    for (lane, (&x, &w)) in x_rest.iter().zip(w_rest).enumerate() {
-        lanes.take(lane, f64::from(x) * f64::from(w), &sigmas);
-    }
+    // Filled up with zeros, whose products change nothing.
+    let (mut last_x, mut last_w) = ([0.0; LANES], [0.0; LANES]);
+    last_x[..x_rest.len()].copy_from_slice(x_rest);
+    last_w[..w_rest.len()].copy_from_slice(w_rest);
+    lanes.take(&last_x, &last_w, &sigmas);
     let whole = exponents.is_some() && lanes.rest.iter().all(|&rest| rest == 0.0);
     Extracted {
         parts: whole.then(|| lanes.parts.map(|lanes| lanes.iter().sum())),
@@ -82,15 +82,18 @@ impl Lanes {
     }
 
     #[inline(always)]
-    fn take(&mut self, lane: usize, product: f64, sigmas: &[f64; PARTS]) {
-        let mut left = product;
-        for (sums, &sigma) in self.parts.iter_mut().zip(sigmas) {
-            let part = (sigma + left) - sigma;
-            left -= part;
-            sums[lane] += part;
+    fn take(&mut self, x: &[f32; LANES], w: &[f32; LANES], sigmas: &[f64; PARTS]) {
+        for lane in 0..LANES {
+            let product = f64::from(x[lane]) * f64::from(w[lane]);
+            let mut left = product;
+            for (sums, &sigma) in self.parts.iter_mut().zip(sigmas) {
+                let part = (sigma + left) - sigma;
+                left -= part;
+                sums[lane] += part;
+            }
+            self.magnitude[lane] += product.abs();
+            self.rest[lane] += left.abs();
         }
-        self.magnitude[lane] += product.abs();
-        self.rest[lane] += left.abs();
     }
 }
 
