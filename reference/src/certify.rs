@@ -67,19 +67,17 @@ pub fn certify(
         "dot must be [rows of x, rows of w]"
     );
     assert_eq!(x.nrows(), x_squares.len(), "one square sum per row of x");
-    let chosen = choose(x_squares, squares(level, w).view(), dot);
+    let (x_norms, w_norms) = (x_squares.mapv(f64::sqrt), squares(level, w).mapv(f64::sqrt));
+    let chosen = choose(x_norms.view(), w_norms.view(), dot);
     let (x, w) = (x.as_standard_layout(), w.as_standard_layout());
     let findings: Vec<Finding> = chosen
         .into_par_iter()
         .filter_map(|index| {
             let (token, output) = (index / w.nrows(), index % w.nrows());
             let (x_row, w_row) = (x.row(token), w.row(output));
-            Some(Finding::of(
-                level,
-                dot[[token, output]],
-                x_row.as_slice()?,
-                w_row.as_slice()?,
-            ))
+            let bound = x_norms[token] * w_norms[output];
+            let exact = exact::dot(level, x_row.as_slice()?, w_row.as_slice()?, bound);
+            Some(Finding::of(dot[[token, output]], exact))
         })
         .collect();
     let max_abs_diff = largest(findings.iter().map(|finding| finding.diff));
@@ -103,7 +101,12 @@ pub fn certify(
 /// If the slices differ in length.
 #[must_use]
 pub fn condition(x_row: &[f32], w_row: &[f32]) -> f64 {
-    condition_of(exact::dot(Level::detect(), x_row, w_row))
+    let level = Level::detect();
+    let norm = |row: &[f32]| {
+        let row = ArrayView2::from_shape((1, row.len()), row);
+        row.map_or(0.0, |row| squares(level, row)[0].sqrt())
+    };
+    condition_of(exact::dot(level, x_row, w_row, norm(x_row) * norm(w_row)))
 }
 
 fn condition_of(dot: exact::Dot) -> f64 {
@@ -121,8 +124,7 @@ struct Finding {
 }
 
 impl Finding {
-    fn of(level: Level, got: f64, x_row: &[f32], w_row: &[f32]) -> Self {
-        let dot = exact::dot(level, x_row, w_row);
+    fn of(got: f64, dot: exact::Dot) -> Self {
         let exact = dot.sum;
         let same = got == exact || (got.is_nan() && exact.is_nan());
         let diff = if same {
@@ -140,19 +142,13 @@ impl Finding {
 }
 
 /// Flat indices of the outputs to recompute, each once.
-fn choose(
-    x_squares: ArrayView1<f64>,
-    w_squares: ArrayView1<f64>,
-    dot: ArrayView2<f64>,
-) -> Vec<usize> {
+fn choose(x_norms: ArrayView1<f64>, w_norms: ArrayView1<f64>, dot: ArrayView2<f64>) -> Vec<usize> {
     if dot.len() <= 2 * HALF {
         return (0..dot.len()).collect();
     }
-    let w_norms = w_squares.mapv(f64::sqrt);
     let mut ranked: Vec<Ranked> = Vec::with_capacity(dot.len());
-    for (row, &squares) in dot.rows().into_iter().zip(x_squares) {
-        let x_norm = squares.sqrt();
-        for (&value, &w_norm) in row.iter().zip(&w_norms) {
+    for (row, &x_norm) in dot.rows().into_iter().zip(x_norms) {
+        for (&value, &w_norm) in row.iter().zip(w_norms) {
             ranked.push(Ranked {
                 cosine: cosine(value, x_norm * w_norm),
                 index: ranked.len(),

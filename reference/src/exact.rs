@@ -6,12 +6,10 @@
 //! q in −298..=208, so the sum is kept as integers of 128 bits, one per 32 binary places: no operation
 //! rounds, none can overflow below 2⁴⁷ terms.
 //!
-//! **By extraction** ([`dot`], four or more times as fast): products are exact in f64, and each is cut
-//! into parts that are multiples of fixed powers of two, so that every part's sum over all k is
-//! exact in f64 as well (Rump, Ogita, Oishi, "Accurate floating-point summation", 2008). Three parts
-//! hold 110 places below the largest product; where something is left below them, the integers take
-//! over. The parts' sums are added as integers and rounded once. The tests hold the one against the
-//! other.
+//! **By extraction** ([`dot`], many times as fast): products are exact in f64, and each is cut at one
+//! place, so that the sum of the upper parts is exact and that of the lower parts nearly is. Almost
+//! always that settles the rounding, see `extract.rs`; where it does not, the integers take over. The
+//! tests hold the one against the other.
 
 mod extract;
 
@@ -38,24 +36,17 @@ pub struct Dot {
 
 /// The dot product of two rows. Every level gives the same bits.
 ///
+/// `bound` should be at least `Σ_k |x[k]·w[k]|` and not much larger, such as the product of the rows' norms.
+/// It only decides how fast the result comes: where it does not hold, integers take over.
+///
 /// # Panics
 /// If the slices differ in length.
 #[must_use]
-pub fn dot(level: Level, x: &[f32], w: &[f32]) -> Dot {
+pub fn dot(level: Level, x: &[f32], w: &[f32], bound: f64) -> Dot {
     assert_eq!(x.len(), w.len(), "x and w must have the same length");
-    let extracted = extract::extract(level, x, w);
-    let sum = match extracted.parts {
-        Some(parts) => {
-            let mut places = [0_i128; PLACES];
-            for part in parts {
-                add(&mut places, part);
-            }
-            round(&places)
-        }
-        None => by_integers(x, w),
-    };
+    let extracted = extract::extract(level, x, w, bound);
     Dot {
-        sum,
+        sum: extracted.sum.unwrap_or_else(|| by_integers(x, w)),
         magnitude: extracted.magnitude,
     }
 }
@@ -83,21 +74,6 @@ pub fn by_integers(x: &[f32], w: &[f32]) -> f64 {
         places[(shift / STEP) as usize] += product;
     }
     round(&places)
-}
-
-/// Adds a finite f64 that is a multiple of 2^LOWEST.
-fn add(places: &mut [i128; PLACES], value: f64) {
-    if value == 0.0 {
-        return;
-    }
-    let bits = value.to_bits();
-    let exponent = ((bits >> 52) & 0x7ff) as i32 - 1075;
-    let magnitude = i128::from((bits & ((1 << 52) - 1)) | 1 << 52);
-    // Below the lowest place there are only zeros, see above.
-    let below = (LOWEST - exponent).max(0);
-    let shift = (exponent + below - LOWEST) as u32;
-    let placed = (magnitude >> below) << (shift % STEP);
-    places[(shift / STEP) as usize] += if value < 0.0 { -placed } else { placed };
 }
 
 /// A finite f32 as `significand · 2^(exponent − 149)`.
