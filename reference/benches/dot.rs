@@ -75,6 +75,11 @@ fn around(criterion: &mut Criterion) {
     group.bench_function("split_sinkhorn", |bencher| {
         bencher.iter(|| split_sinkhorn(black_box(mixed.view()), &params));
     });
+    // Truth and recipe-exact, whose pass the certificate is to be measured against.
+    let both = ndarray::concatenate(ndarray::Axis(0), &[w.view(), w.view()]).expect("one K");
+    group.bench_function("truth and recipe-exact", |bencher| {
+        bencher.iter(|| dot(level, black_box(x.view()), black_box(both.view())));
+    });
     group.bench_function("certify", |bencher| {
         bencher.iter(|| {
             certify(

@@ -214,6 +214,9 @@ pub fn collapse(level: Level, pre: ArrayView2<f64>, x: ArrayView2<f32>) -> Array
     y
 }
 
+/// Elements of y at a time: few enough to stay in cache from stream to stream.
+const STRETCH: usize = 1024;
+
 /// One token's streams added up.
 struct Collapse<'a> {
     pre: &'a [f64],
@@ -226,12 +229,13 @@ impl Task for Collapse<'_> {
 
     #[inline(always)]
     fn run(self) {
-        if self.y.is_empty() {
-            return;
-        }
-        for (&weight, stream) in self.pre.iter().zip(self.x.chunks_exact(self.y.len())) {
-            for (y, &value) in self.y.iter_mut().zip(stream) {
-                *y += weight * f64::from(value);
+        let width = self.y.len();
+        for (stretch, y) in self.y.chunks_mut(STRETCH).enumerate() {
+            for (stream, &weight) in self.pre.iter().enumerate() {
+                let x = &self.x[stream * width + stretch * STRETCH..][..y.len()];
+                for (y, &value) in y.iter_mut().zip(x) {
+                    *y += weight * f64::from(value);
+                }
             }
         }
     }

@@ -183,7 +183,7 @@ impl Screen {
 }
 
 /// One side of a block, looked at once however many others it is paired with.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Screened<'a, G> {
     pub(super) values: &'a [G],
     /// The largest magnitude, or `None` if anything is not finite.

@@ -3,7 +3,10 @@
 use super::LANES;
 
 /// Joins interleaved partial sums by one fixed tree.
-#[inline(always)]
+///
+/// Never inlined: a call wants the eight in memory side by side, and so the compiler keeps them in one
+/// register; otherwise it pairs them for the tree, in the loop that sums, too.
+#[inline(never)]
 pub(super) fn sum_lanes(lanes: &[f64; LANES]) -> f64 {
     ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6]))
         + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]))
@@ -17,31 +20,12 @@ pub(super) fn nan_max(a: f64, b: f64) -> f64 {
 }
 
 /// Sums `term(0), ..., term(len - 1)` over interleaved lanes.
-#[inline(always)]
 pub(super) fn lane_sum(len: usize, term: impl Fn(usize) -> f64) -> f64 {
-    let [sum] = lane_sums(len, |index| [term(index)]);
-    sum
-}
-
-/// Several sums over the same elements in one pass, each as [`lane_sum`] would give it.
-#[inline(always)]
-pub(super) fn lane_sums<const N: usize>(len: usize, terms: impl Fn(usize) -> [f64; N]) -> [f64; N] {
-    let mut lanes = [[0.0; LANES]; N];
-    let mut take = |lane: usize, index: usize| {
-        for (sums, term) in lanes.iter_mut().zip(terms(index)) {
-            sums[lane] += term;
-        }
-    };
-    let whole = len - len % LANES;
-    for start in (0..whole).step_by(LANES) {
-        for lane in 0..LANES {
-            take(lane, start + lane);
-        }
+    let mut lanes = [0.0; LANES];
+    for index in 0..len {
+        lanes[index % LANES] += term(index);
     }
-    for index in whole..len {
-        take(index % LANES, index);
-    }
-    lanes.map(|sums| sum_lanes(&sums))
+    sum_lanes(&lanes)
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@
 //! and joining two blocks brings both to that of the larger numbers.
 
 use super::{
+    LANES,
     class::{Screen, Screened, is_compared},
-    fold::lane_sums,
+    fold::sum_lanes,
     sample::Sample,
 };
 
@@ -38,15 +39,20 @@ impl Distance {
         reference: Screened<'_, R>,
     ) -> Self {
         let screen = Screen::of(got, reference, 0);
-        let (got, reference) = (got.values, reference.values);
-        let [dd, gg, rr] = sums(
-            got,
-            reference,
-            screen.all_finite(),
-            screen.scale(),
-            |g, r| [(g - r) * (g - r), g * g, r * r],
-        );
-        Self { screen, dd, gg, rr }
+        let mut squares = Squares {
+            scale: screen.scale(),
+            dd: [0.0; LANES],
+            gg: [0.0; LANES],
+            rr: [0.0; LANES],
+        };
+        let all_finite = screen.all_finite();
+        add_block(&mut squares, got.values, reference.values, all_finite);
+        Self {
+            screen,
+            dd: sum_lanes(&squares.dd),
+            gg: sum_lanes(&squares.gg),
+            rr: sum_lanes(&squares.rr),
+        }
     }
 
     /// Takes in a later block.
@@ -152,11 +158,14 @@ impl Gap {
         else {
             return 0.0;
         };
-        let [apart] = sums(got, reference, all_finite, scale, |g, r| {
-            let difference = g * per_g - r * per_r;
-            [difference * difference]
-        });
-        apart
+        let mut sums = Apart {
+            scale,
+            per_g,
+            per_r,
+            apart: [0.0; LANES],
+        };
+        add_block(&mut sums, got, reference, all_finite);
+        sum_lanes(&sums.apart)
     }
 
     /// The gap, given the sum of all parts.
@@ -168,31 +177,78 @@ impl Gap {
     }
 }
 
-/// Sums terms over the compared elements of a block, both numbers scaled.
+/// What is summed of pairs of numbers, in lanes.
+///
+/// A trait and not a closure: what is marked `#[inline(always)]` is compiled for the vector level of
+/// whoever sums, and a closure called in two places is not.
+trait Sums {
+    /// Takes in a pair.
+    fn add(&mut self, lane: usize, g: f64, r: f64);
+}
+
+/// `d²`, `g²` and `r²` of numbers times a scale.
+struct Squares {
+    scale: f64,
+    dd: [f64; LANES],
+    gg: [f64; LANES],
+    rr: [f64; LANES],
+}
+
+impl Sums for Squares {
+    #[inline(always)]
+    fn add(&mut self, lane: usize, g: f64, r: f64) {
+        let (g, r) = (g * self.scale, r * self.scale);
+        let d = g - r;
+        self.dd[lane] += d * d;
+        self.gg[lane] += g * g;
+        self.rr[lane] += r * r;
+    }
+}
+
+/// `(g/‖g‖ − r/‖r‖)²` of numbers times a scale.
+struct Apart {
+    scale: f64,
+    per_g: f64,
+    per_r: f64,
+    apart: [f64; LANES],
+}
+
+impl Sums for Apart {
+    #[inline(always)]
+    fn add(&mut self, lane: usize, g: f64, r: f64) {
+        let (g, r) = (g * self.scale, r * self.scale);
+        let difference = g * self.per_g - r * self.per_r;
+        self.apart[lane] += difference * difference;
+    }
+}
+
+/// Sums over the compared elements of a block.
 #[inline(always)]
-fn sums<G: Sample, R: Sample, const N: usize>(
+fn add_block<G: Sample, R: Sample>(
+    sums: &mut impl Sums,
     got: &[G],
     reference: &[R],
     all_finite: bool,
-    scale: f64,
-    terms: impl Fn(f64, f64) -> [f64; N],
-) -> [f64; N] {
-    let reference = &reference[..got.len()];
-    let scaled = |index: usize| (got[index].widen() * scale, reference[index].widen() * scale);
+) {
     if all_finite {
-        return lane_sums(got.len(), |index| {
-            let (g, r) = scaled(index);
-            terms(g, r)
-        });
-    }
-    lane_sums(got.len(), |index| {
-        let (g, r) = scaled(index);
-        if is_compared(g, r) {
-            terms(g, r)
-        } else {
-            [0.0; N]
+        let (got, got_rest) = got.as_chunks::<LANES>();
+        let (reference, reference_rest) = reference.as_chunks::<LANES>();
+        for (got, reference) in got.iter().zip(reference) {
+            for lane in 0..LANES {
+                sums.add(lane, got[lane].widen(), reference[lane].widen());
+            }
         }
-    })
+        for (lane, (got, reference)) in got_rest.iter().zip(reference_rest).enumerate() {
+            sums.add(lane, got.widen(), reference.widen());
+        }
+    } else {
+        for (index, (got, reference)) in got.iter().zip(reference).enumerate() {
+            let (g, r) = (got.widen(), reference.widen());
+            if is_compared(g, r) {
+                sums.add(index % LANES, g, r);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

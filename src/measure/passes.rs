@@ -5,6 +5,8 @@
 //! block is a fixed number of tokens and blocks are joined in order, so that the bits depend neither on
 //! the number of threads nor on who took which block.
 
+use std::cell::OnceCell;
+
 use ulpdrift_reference::simd::{self, Level, Task};
 
 use crate::format::Format;
@@ -13,7 +15,7 @@ use super::{
     class::{Screen, Screened},
     fold::nan_max,
     norm::{Distance, Gap, Rescale, relative_norm},
-    rows::{ErrorBrackets, Histograms, KeptErrors, Parameters, Row, RowShape, Totals},
+    rows::{Cut, ErrorBrackets, Histograms, KeptErrors, Parameters, Totals},
     sample::Sample,
     ulp::UlpRule,
 };
@@ -23,12 +25,74 @@ use super::{
 pub struct Block<'a, G: Sample> {
     /// What the kernel gave.
     pub got: &'a [G],
-    /// The fp64 truth.
-    pub reference: &'a [f64],
-    /// The recipe-exact value, where the stage has one.
-    pub exact: Option<&'a [f64]>,
+    /// The fp64 side.
+    pub truth: &'a Truth<'a>,
     /// What the variant it is compared with gave, where there is one.
     pub other: Option<&'a [G]>,
+}
+
+/// What got is measured against. What can be said of it without got is found once, however many
+/// stages share it.
+#[derive(Debug)]
+pub struct Truth<'a> {
+    reference: &'a [f64],
+    exact: Option<&'a [f64]>,
+    found: OnceCell<Found<'a>>,
+}
+
+impl<'a> Truth<'a> {
+    /// Of the fp64 truth, and of the recipe-exact value where the stage has one.
+    #[must_use]
+    pub fn new(reference: &'a [f64], exact: Option<&'a [f64]>) -> Self {
+        Self {
+            reference,
+            exact,
+            found: OnceCell::new(),
+        }
+    }
+
+    fn found(&self, level: Level) -> Found<'a> {
+        let Self {
+            reference, exact, ..
+        } = *self;
+        *self
+            .found
+            .get_or_init(|| simd::run(level, Look { reference, exact }))
+    }
+}
+
+/// What a truth is like.
+#[derive(Clone, Copy, Debug)]
+struct Found<'a> {
+    reference: Screened<'a, f64>,
+    exact: Option<Screened<'a, f64>>,
+    /// From recipe-exact to truth.
+    operand: Option<Distance>,
+}
+
+struct Look<'a> {
+    reference: &'a [f64],
+    exact: Option<&'a [f64]>,
+}
+
+impl<'a> Task for Look<'a> {
+    type Output = Found<'a>;
+
+    #[inline(always)]
+    fn run(self) -> Found<'a> {
+        let reference = Screened::new(self.reference);
+        let mut found = Found {
+            reference,
+            exact: None,
+            operand: None,
+        };
+        if let Some(exact) = self.exact {
+            let exact = Screened::new(exact);
+            found.exact = Some(exact);
+            found.operand = Some(Distance::of(exact, reference));
+        }
+        found
+    }
 }
 
 /// What the first pass found in a block, or in all blocks so far.
@@ -127,11 +191,24 @@ pub(super) struct Visit<'a, G: Sample> {
     pub(super) format: Format,
 }
 
+/// How a block lies in its tensor.
+#[derive(Clone, Copy)]
+pub(super) struct RowShape {
+    /// Elements of a row.
+    pub(super) width: usize,
+    /// Index of the block's first element.
+    pub(super) offset: u64,
+}
+
 impl<G: Sample> Visit<'_, G> {
     /// The first pass.
     pub(super) fn survey(&self, histograms: &mut Histograms) -> Survey {
-        let visit = *self;
-        simd::run(self.level, First { visit, histograms })
+        let first = First {
+            found: self.block.truth.found(self.level),
+            visit: *self,
+            histograms,
+        };
+        simd::run(self.level, first)
     }
 
     /// The second pass.
@@ -150,57 +227,81 @@ impl<G: Sample> Visit<'_, G> {
 
 struct First<'a, 'b, G: Sample> {
     visit: Visit<'a, G>,
+    found: Found<'a>,
     histograms: &'b mut Histograms,
 }
 
+// Conditions and loops throughout: what is given to `map` and the like would not be compiled for the
+// vector level.
 impl<G: Sample> Task for First<'_, '_, G> {
     type Output = Survey;
 
     #[inline(always)]
     fn run(self) -> Survey {
         let Visit { block, shape, .. } = self.visit;
+        let Found {
+            reference,
+            exact,
+            operand,
+        } = self.found;
         let got = Screened::new(block.got);
-        let reference = Screened::new(block.reference);
-        let exact = block.exact.map(Screened::new);
-        let other = block.other.map(Screened::new);
         let screen = Screen::of(got, reference, shape.offset);
+        let mut survey = Survey {
+            screen,
+            totals: Totals::new(),
+            elements: block.got.len() as u64,
+            tokens: Vec::with_capacity(block.got.len() / shape.width),
+            token_max: 0.0,
+            operand,
+            arith: None,
+            against: None,
+        };
+        self.add_rows(&mut survey);
+        if let Some(exact) = exact {
+            survey.arith = Some(Distance::of(got, exact));
+        }
+        if let Some(other) = block.other {
+            survey.against = Some(Against {
+                distance: Distance::of(got, Screened::new(other)),
+                changed: changed(block.got, other),
+            });
+        }
+        survey
+    }
+}
+
+impl<G: Sample> First<'_, '_, G> {
+    #[inline(always)]
+    fn add_rows(self, survey: &mut Survey) {
+        let Visit { block, shape, .. } = self.visit;
         let parameters = Parameters {
-            scale: screen.scale(),
+            scale: survey.screen.scale(),
             ulp: UlpRule::new(self.visit.format),
         };
-        let mut totals = Totals::new();
-        let mut tokens = Vec::with_capacity(block.got.len() / shape.width);
-        let mut token_max = 0.0;
         // Rows of one block share its scale.
-        let same = Rescale::of(&screen, &screen);
-        let all_finite = screen.all_finite();
-        Row::each(block.got, block.reference, shape, all_finite, |row| {
+        let same = Rescale::of(&survey.screen, &survey.screen);
+        let mut cut = Cut::new(survey.screen.all_finite());
+        let mut offset = shape.offset;
+        let references = self.found.reference.values.chunks_exact(shape.width);
+        for (got, reference) in block.got.chunks_exact(shape.width).zip(references) {
+            let row = cut.row(got, reference, offset);
             let row = row.totals(parameters, self.histograms);
             let token = relative_norm(row.dd, row.rr);
-            token_max = nan_max(token_max, token);
-            tokens.push(token.to_bits());
-            totals.join(&row, same);
-        });
-        Survey {
-            screen,
-            totals,
-            elements: block.got.len() as u64,
-            tokens,
-            token_max,
-            operand: exact.map(|exact| Distance::of(exact, reference)),
-            arith: exact.map(|exact| Distance::of(got, exact)),
-            against: other.map(|other| Against {
-                distance: Distance::of(got, other),
-                changed: changed(block.got, other.values),
-            }),
+            survey.token_max = nan_max(survey.token_max, token);
+            survey.tokens.push(token.to_bits());
+            survey.totals.join(&row, same);
+            offset += shape.width as u64;
         }
     }
 }
 
 #[inline(always)]
 fn changed<G: Sample>(got: &[G], other: &[G]) -> u64 {
-    let pairs = got.iter().zip(other);
-    pairs.map(|(g, o)| u64::from(!g.same_bits(*o))).sum()
+    let mut changed = 0;
+    for (g, o) in got.iter().zip(other) {
+        changed += u64::from(!g.same_bits(*o));
+    }
+    changed
 }
 
 struct Second<'a, 'b, G: Sample> {
@@ -215,14 +316,20 @@ impl<G: Sample> Task for Second<'_, '_, G> {
     #[inline(always)]
     fn run(self) -> Gaps {
         let Visit { block, shape, .. } = self.visit;
-        let Block { got, reference, .. } = block;
-        Row::each(got, reference, shape, self.search.all_finite, |row| {
+        let (got, reference) = (block.got, block.truth.reference);
+        let mut cut = Cut::new(self.search.all_finite);
+        let references = reference.chunks_exact(shape.width);
+        for (got, reference) in got.chunks_exact(shape.width).zip(references) {
+            let row = cut.row(got, reference, 0);
             row.keep(&self.search.brackets, self.kept);
-        });
-        let against = self.search.against.zip(block.other);
-        Gaps {
-            gap: self.search.gap.part(got, reference),
-            against: against.map_or(0.0, |(gap, other)| gap.part(got, other)),
         }
+        let mut gaps = Gaps {
+            gap: self.search.gap.part(got, reference),
+            against: 0.0,
+        };
+        if let (Some(gap), Some(other)) = (&self.search.against, block.other) {
+            gaps.against = gap.part(got, other);
+        }
+        gaps
     }
 }

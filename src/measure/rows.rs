@@ -215,26 +215,6 @@ impl Lanes {
         }
         keys
     }
-
-    /// The peak of each kind, looked up in the row it was found in.
-    #[inline(always)]
-    fn peak(
-        &self,
-        max: &[f64; LANES],
-        at: &[u64; LANES],
-        element: impl Fn(u64) -> Element,
-    ) -> Peak {
-        let mut peak = Peak::NONE;
-        for lane in 0..LANES {
-            if max[lane] >= 0.0 {
-                peak.join(&Peak {
-                    value: max[lane],
-                    element: element(at[lane]),
-                });
-            }
-        }
-        peak
-    }
 }
 
 /// The errors of one element whose percentiles are reported.
@@ -315,47 +295,13 @@ pub(super) struct Row<'a, G> {
     places: Option<&'a [u64]>,
 }
 
-impl<'a, G: Sample> Row<'a, G> {
+impl<G: Sample> Row<'_, G> {
     fn element(&self, at: u64) -> Element {
         let at = at as usize;
         Element {
             index: self.offset + self.places.map_or(at as u64, |places| places[at]),
             got: self.got[at].widen(),
             reference: self.reference[at],
-        }
-    }
-
-    /// Calls `with` for every row of a block of rows `width` wide.
-    #[inline(always)]
-    pub(super) fn each(
-        got: &'a [G],
-        reference: &'a [f64],
-        shape: RowShape,
-        all_finite: bool,
-        mut with: impl FnMut(&Row<'_, G>),
-    ) {
-        let mut kept = Kept::new();
-        let rows = got
-            .chunks_exact(shape.width)
-            .zip(reference.chunks_exact(shape.width));
-        let offsets = (shape.offset..).step_by(shape.width);
-        for ((got, reference), offset) in rows.zip(offsets) {
-            if all_finite {
-                with(&Row {
-                    got,
-                    reference,
-                    offset,
-                    places: None,
-                });
-            } else {
-                kept.fill(got, reference);
-                with(&Row {
-                    got: &kept.got,
-                    reference: &kept.reference,
-                    offset,
-                    places: Some(&kept.places),
-                });
-            }
         }
     }
 
@@ -397,9 +343,23 @@ impl<'a, G: Sample> Row<'a, G> {
             zero: lanes.zero.iter().sum(),
             zero_missed: lanes.zero_missed.iter().sum(),
             compared: self.got.len() as u64,
-            abs: lanes.peak(&lanes.abs_max, &lanes.abs_at, |at| self.element(at)),
-            rel: lanes.peak(&lanes.rel_max, &lanes.rel_at, |at| self.element(at)),
+            abs: self.peak(&lanes.abs_max, &lanes.abs_at),
+            rel: self.peak(&lanes.rel_max, &lanes.rel_at),
         }
+    }
+
+    /// The peak of all lanes.
+    fn peak(&self, max: &[f64; LANES], at: &[u64; LANES]) -> Peak {
+        let mut peak = Peak::NONE;
+        for lane in 0..LANES {
+            if max[lane] >= 0.0 {
+                peak.join(&Peak {
+                    value: max[lane],
+                    element: self.element(at[lane]),
+                });
+            }
+        }
+        peak
     }
 
     /// Keeps the errors that decide the percentiles: the second pass.
@@ -427,15 +387,6 @@ impl<'a, G: Sample> Row<'a, G> {
     }
 }
 
-/// How a block lies in its tensor.
-#[derive(Clone, Copy)]
-pub(super) struct RowShape {
-    /// Elements of a row.
-    pub(super) width: usize,
-    /// Index of the block's first element.
-    pub(super) offset: u64,
-}
-
 /// Where the percentiles of both errors are to be found; none where nothing is compared.
 pub(super) struct ErrorBrackets {
     pub(super) abs: Option<Brackets>,
@@ -461,20 +412,48 @@ impl ErrorBrackets {
     }
 }
 
-/// The elements of one row that are finite on both sides.
-struct Kept<G> {
+/// Cuts a block into rows that are compared.
+pub(super) struct Cut<G> {
+    all_finite: bool,
+    /// The elements of one row that are finite on both sides, and where each stood in the row.
     got: Vec<G>,
     reference: Vec<f64>,
-    /// Where each stood in the row.
     places: Vec<u64>,
 }
 
-impl<G: Sample> Kept<G> {
-    fn new() -> Self {
+impl<G: Sample> Cut<G> {
+    /// `all_finite` says that there is nothing to leave out.
+    pub(super) fn new(all_finite: bool) -> Self {
         Self {
+            all_finite,
             got: Vec::new(),
             reference: Vec::new(),
             places: Vec::new(),
+        }
+    }
+
+    /// What is compared of one row whose first element is number `offset` of the tensor.
+    #[inline(always)]
+    pub(super) fn row<'a>(
+        &'a mut self,
+        got: &'a [G],
+        reference: &'a [f64],
+        offset: u64,
+    ) -> Row<'a, G> {
+        if self.all_finite {
+            return Row {
+                got,
+                reference,
+                offset,
+                places: None,
+            };
+        }
+        self.fill(got, reference);
+        Row {
+            got: &self.got,
+            reference: &self.reference,
+            offset,
+            places: Some(&self.places),
         }
     }
 

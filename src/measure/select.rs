@@ -47,6 +47,16 @@ fn bin(key: u64) -> usize {
     if key == 0 { 0 } else { top as usize }
 }
 
+/// A loop and not a map, whose closure would not be compiled for the vector level.
+#[inline(always)]
+fn bins<const N: usize>(keys: &[u64; N]) -> [usize; N] {
+    let mut bins = [0; N];
+    for index in 0..N {
+        bins[index] = bin(keys[index]);
+    }
+    bins
+}
+
 /// How many keys fell into each bin.
 #[derive(Clone, Debug)]
 pub(super) struct Histogram(Box<[u64; BINS]>);
@@ -58,7 +68,8 @@ impl Histogram {
 
     #[inline(always)]
     pub(super) fn add<const N: usize>(&mut self, keys: &[u64; N]) {
-        for bin in keys.map(bin) {
+        let bins = bins(keys);
+        for bin in bins {
             self.0[bin] += 1;
         }
     }
@@ -163,11 +174,15 @@ impl Brackets {
     /// Adds to `kept` those of `keys` that may be one of the order statistics.
     #[inline(always)]
     pub(super) fn keep<const N: usize>(&self, keys: &[u64; N], kept: &mut Vec<u64>) {
-        let wanted = keys.map(|key| self.wanted[bin(key)]);
-        if wanted.contains(&true) {
-            for (key, wanted) in keys.iter().zip(wanted) {
-                if wanted {
-                    kept.push(*key);
+        let bins = bins(keys);
+        let mut any = false;
+        for bin in bins {
+            any |= self.wanted[bin];
+        }
+        if any {
+            for (&key, bin) in keys.iter().zip(bins) {
+                if self.wanted[bin] {
+                    kept.push(key);
                 }
             }
         }

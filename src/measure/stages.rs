@@ -18,8 +18,8 @@ use crate::format::Format;
 use super::{
     against::AgainstMeasures,
     error::{ErrorMeasures, Stage},
-    passes::{Block, Gaps, Search, Survey, Visit},
-    rows::{Histograms, KeptErrors, RowShape},
+    passes::{Block, Gaps, RowShape, Search, Survey, Truth, Visit},
+    rows::{Histograms, KeptErrors},
     sample::Sample,
 };
 
@@ -285,10 +285,13 @@ impl<G: Sample> Rows for Whole<'_, G> {
     fn visit(&self, tokens: Range<usize>, see: &mut dyn FnMut(usize, Block<'_, G>)) {
         let width = self.width();
         let elements = tokens.start * width..tokens.end * width;
+        let truth = Truth::new(
+            &self.0.reference[elements.clone()],
+            self.0.exact.map(|exact| &exact[elements.clone()]),
+        );
         let block = Block {
             got: &self.0.got[elements.clone()],
-            reference: &self.0.reference[elements.clone()],
-            exact: self.0.exact.map(|exact| &exact[elements.clone()]),
+            truth: &truth,
             other: self.0.other.map(|other| &other[elements]),
         };
         see(0, block);

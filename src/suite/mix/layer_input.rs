@@ -11,7 +11,7 @@ use crate::{
     backend::Backend,
     format::{Format, Rounding, bf16},
     measure::{
-        passes::Block,
+        passes::{Block, Truth},
         stages::{self, Measured, Rows},
     },
     recipe::MixRecipe,
@@ -113,6 +113,7 @@ impl Rows for LayerInputs<'_> {
             .enumerate()
         {
             let exact = collapse(level, outputs.exact.pre.slice(rows), x);
+            let truth = Truth::new(reference.as_slice().unwrap_or_default(), exact.as_slice());
             let own;
             let got = if recipe == self.plan.against {
                 &other
@@ -126,8 +127,7 @@ impl Rows for LayerInputs<'_> {
             ] {
                 let block = Block {
                     got: got.as_slice().unwrap_or_default(),
-                    reference: reference.as_slice().unwrap_or_default(),
-                    exact: exact.as_slice(),
+                    truth: &truth,
                     other: other.as_slice(),
                 };
                 see(stage, block);

@@ -196,6 +196,9 @@ pub fn collapse(level: Level, contraction: Contraction, pre: &[f32], x: &[f32], 
     run(level, collapse);
 }
 
+/// Elements of y at a time.
+const STRETCH: usize = 1024;
+
 struct Collapse<'a> {
     contraction: Contraction,
     pre: &'a [f32],
@@ -206,17 +209,30 @@ struct Collapse<'a> {
 impl Task for Collapse<'_> {
     type Output = ();
 
-    /// Plain loops over whole streams: the compiler makes vectors of them.
+    /// Plain loops over stretches of y that stay in cache: the compiler makes vectors of them.
     #[inline(always)]
     fn run<V: Vector>(self, _: V) {
         let width = self.y.len();
-        for (stream, &gate) in self.pre.iter().enumerate() {
-            let x = &self.x[stream * width..][..width];
-            let terms = self.y.iter_mut().zip(x);
-            match (stream, self.contraction) {
-                (0, _) => terms.for_each(|(y, x)| *y = gate * x),
-                (_, Contraction::Fma) => terms.for_each(|(y, x)| *y = x.mul_add(gate, *y)),
-                (_, Contraction::MulAdd) => terms.for_each(|(y, x)| *y += gate * x),
+        for (stretch, y) in self.y.chunks_mut(STRETCH).enumerate() {
+            for (stream, &gate) in self.pre.iter().enumerate() {
+                let x = &self.x[stream * width + stretch * STRETCH..][..y.len()];
+                match (stream, self.contraction) {
+                    (0, _) => {
+                        for (y, x) in y.iter_mut().zip(x) {
+                            *y = gate * x;
+                        }
+                    }
+                    (_, Contraction::Fma) => {
+                        for (y, x) in y.iter_mut().zip(x) {
+                            *y = x.mul_add(gate, *y);
+                        }
+                    }
+                    (_, Contraction::MulAdd) => {
+                        for (y, x) in y.iter_mut().zip(x) {
+                            *y += gate * x;
+                        }
+                    }
+                }
             }
         }
     }
