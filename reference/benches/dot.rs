@@ -8,7 +8,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ndarray::Array2;
 use ulpdrift_reference::{
-    certify::certify,
+    certify::{Rows, certify},
     dot::dot,
     mix::{SplitParams, mixes, rms_factor, split_sinkhorn},
     simd::Level,
@@ -80,14 +80,15 @@ fn around(criterion: &mut Criterion) {
     group.bench_function("truth and recipe-exact", |bencher| {
         bencher.iter(|| dot(level, black_box(x.view()), black_box(both.view())));
     });
+    let squares_of_w = squares(level, w.view());
+    let rows = |values, squares| Rows { values, squares };
     group.bench_function("certify", |bencher| {
         bencher.iter(|| {
             certify(
                 level,
-                black_box(x.view()),
-                black_box(w.view()),
+                black_box(rows(x.view(), squares_of_x.view())),
+                black_box(rows(w.view(), squares_of_w.view())),
                 black_box(product.view()),
-                squares_of_x.view(),
             )
         });
     });

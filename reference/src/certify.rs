@@ -7,7 +7,7 @@
 //! Non-finite contract: a finite value against a non-finite one, or infinities of different sign,
 //! make the differences NaN, so that no limit accepts them. The same class on both sides is no difference.
 
-use ndarray::{ArrayView1, ArrayView2};
+use ndarray::{Array1, ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
 use crate::{exact, simd::Level, squares::squares};
@@ -47,28 +47,35 @@ fn worse(a: f64, b: f64) -> f64 {
     if a.is_nan() || a > b { a } else { b }
 }
 
-/// Recomputes chosen outputs of `dot = x·wᵀ`: x `[T, K]`, w `[N, K]`, dot `[T, N]`. `x_squares` `[T]` is
-/// [`squares`] of x, which the RMS factor needs anyway.
+/// The rows of one side, and [`squares`] of each, which outlive the call: those of x are the RMS
+/// factor's, those of w are the same for any x.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// `[rows, K]`.
+    pub values: ArrayView2<'a, f32>,
+    /// `[rows]`.
+    pub squares: ArrayView1<'a, f64>,
+}
+
+/// Recomputes chosen outputs of `dot = x·wᵀ`: x `[T, K]`, w `[N, K]`, dot `[T, N]`.
 ///
 /// # Panics
 /// If the shapes do not belong together.
 #[must_use]
-pub fn certify(
-    level: Level,
-    x: ArrayView2<f32>,
-    w: ArrayView2<f32>,
-    dot: ArrayView2<f64>,
-    x_squares: ArrayView1<f64>,
-) -> Certificate {
+pub fn certify(level: Level, x: Rows<'_>, w: Rows<'_>, dot: ArrayView2<f64>) -> Certificate {
+    let (x_norms, w_norms) = (x.norms(), w.norms());
+    let (x, w) = (x.values, w.values);
     assert_eq!(x.ncols(), w.ncols(), "x and w must have the same K");
     assert_eq!(
         dot.dim(),
         (x.nrows(), w.nrows()),
         "dot must be [rows of x, rows of w]"
     );
-    assert_eq!(x.nrows(), x_squares.len(), "one square sum per row of x");
-    let (x_norms, w_norms) = (x_squares.mapv(f64::sqrt), squares(level, w).mapv(f64::sqrt));
-    let chosen = choose(x_norms.view(), w_norms.view(), dot);
+    assert_eq!(x.nrows(), x_norms.len(), "one square sum per row of x");
+    assert_eq!(w.nrows(), w_norms.len(), "one square sum per row of w");
+    let mut chosen = choose(x_norms.view(), w_norms.view(), dot);
+    // Neighbours share a row of w, which is then in cache.
+    chosen.sort_unstable_by_key(|index| index % w.nrows());
     let (x, w) = (x.as_standard_layout(), w.as_standard_layout());
     let findings: Vec<Finding> = chosen
         .into_par_iter()
@@ -90,6 +97,12 @@ pub fn certify(
             max_abs_diff / scale(dot)
         },
         worst_condition: largest(findings.iter().map(|finding| finding.condition)),
+    }
+}
+
+impl Rows<'_> {
+    fn norms(&self) -> Array1<f64> {
+        self.squares.mapv(f64::sqrt)
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use ndarray::{Array1, Array2, ArrayView2};
 use safetensors::{Dtype, SafeTensors};
 use ulpdrift_reference::{
-    certify::certify,
+    certify::{Rows, certify},
     dot::dot,
     mix::{self, Split, SplitParams, mixes, split_sinkhorn},
     simd::Level,
@@ -238,12 +238,19 @@ fn every_stage_agrees_with_the_captured_reference() {
         ] {
             assert_close_to_scale(&format!("{site}.{name}"), got, &stage(name), 1e-12);
         }
+        let level = Level::detect();
+        let (x_squares, w_squares) = (squares(level, x.view()), squares(level, weights.view()));
         let certificate = certify(
-            Level::detect(),
-            x.view(),
-            weights.view(),
+            level,
+            Rows {
+                values: x.view(),
+                squares: x_squares.view(),
+            },
+            Rows {
+                values: weights.view(),
+                squares: w_squares.view(),
+            },
             product.view(),
-            squares(Level::detect(), x.view()).view(),
         );
         assert_eq!(certificate.checked, 64);
         assert!(certificate.max_rel_to_scale <= 1e-15, "{certificate:?}");

@@ -2,9 +2,9 @@
 
 use std::{ops::Range, sync::Arc};
 
-use ndarray::{ArcArray2, Array1, Array2, ArrayView2, Axis, CowArray, Ix2, s};
+use ndarray::{ArcArray1, ArcArray2, Array1, Array2, ArrayView2, Axis, CowArray, Ix2, s};
 use ulpdrift_reference::{
-    certify::{Certificate, certify},
+    certify::{Certificate, Rows, certify},
     dot::dot,
     mix::{SplitParams, mixes, rms_factor, split_sinkhorn},
     simd::Level,
@@ -37,6 +37,8 @@ pub struct Case {
     pub x_exact_in: Format,
     /// The site's parameters.
     pub weights: Arc<HcWeights>,
+    /// Square sums of the rows of `hc_fn`.
+    pub function_squares: ArcArray1<f64>,
     /// Streams.
     pub hc: usize,
     /// ε inside the root of the RMS.
@@ -76,12 +78,14 @@ impl Case {
     ) -> Result<Self, SuiteError> {
         let model = plan.checkpoint.model();
         let stored = plan.activations.exact_in(layer, site);
+        let weights = plan.checkpoint.hc(layer, site, plan.nonfinite)?;
         Ok(Self {
             layer,
             site,
             x,
             x_exact_in: stored.map_or(Format::F32, StoredType::format),
-            weights: Arc::new(plan.checkpoint.hc(layer, site, plan.nonfinite)?),
+            function_squares: squares(plan.level, weights.function.view()).into_shared(),
+            weights: Arc::new(weights),
             hc: model.hc,
             norm_eps: model.norm_eps,
             hc_eps: model.hc_eps,
@@ -330,7 +334,15 @@ fn sum<'a>(mut terms: impl Iterator<Item = ArrayView2<'a, f64>>) -> Array2<f64> 
 fn truth(level: Level, case: &Case, dot: Array2<f64>) -> Truth {
     let (x, function) = (case.x.view(), case.weights.function.view());
     let squares = squares(level, x);
-    let certificate = certify(level, x, function, dot.view(), squares.view());
+    let streams = Rows {
+        values: x,
+        squares: squares.view(),
+    };
+    let weights = Rows {
+        values: function,
+        squares: case.function_squares.view(),
+    };
+    let certificate = certify(level, streams, weights, dot.view());
     let rms = rms_factor(squares.view(), x.ncols(), case.norm_eps);
     let mixes = mixes(dot.view(), rms.view());
     Truth {

@@ -2,12 +2,19 @@
 
 use ndarray::{Array2, ArrayView2, array};
 
-use super::{Certificate, condition};
+use super::{Certificate, Rows, condition};
 use crate::{dot::dot, simd::Level, squares::squares};
 
 fn certify(x: ArrayView2<f32>, w: ArrayView2<f32>, dot: ArrayView2<f64>) -> Certificate {
     let level = Level::detect();
-    super::certify(level, x, w, dot, squares(level, x).view())
+    let (x_squares, w_squares) = (squares(level, x), squares(level, w));
+    let rows = |values, squares| Rows { values, squares };
+    super::certify(
+        level,
+        rows(x, x_squares.view()),
+        rows(w, w_squares.view()),
+        dot,
+    )
 }
 
 /// Whole numbers, so that every output is exact and any difference was put there by the test.

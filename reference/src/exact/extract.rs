@@ -5,8 +5,10 @@
 //! 2⁻⁵³σ (Rump, Ogita, Oishi, "Accurate floating-point summation", 2008). If Σ|p| ≤ σ/2 over the n
 //! products, every partial sum of their q is a multiple of 2⁻⁵³σ below σ and therefore exact.
 //! What is left over adds up to at most n·2⁻⁵³σ, so that summing it in f64 in 16 lanes errs by less
-//! than E = n·(n/16 + 16)·2⁻¹⁰⁵σ. Where nothing within E of the total rounds to another f64, the total
-//! rounds as the exact sum does.
+//! than E = n·(n/16 + 17)·2⁻¹⁰⁶σ. Where nothing within E of the total rounds to another f64, the total
+//! rounds as the exact sum does. It also does where all products are multiples of some g ≥ n·2⁻¹⁰⁶σ:
+//! then the lower sums are exact as well. Short significands lead to such a g, and often to a
+//! sum halfway between two f64, which no E could settle.
 //!
 //! σ comes from a bound on Σ|p| that nobody needs to trust: the pass sums the magnitudes itself and
 //! vouches for nothing if they exceed σ/2.
@@ -55,14 +57,15 @@ impl Task for Rows<'_> {
         last_w[..w_rest.len()].copy_from_slice(w_rest);
         lanes.take(&last_x, &last_w, sigma);
         let magnitude = lanes.magnitude.iter().sum();
-        // Half of what is allowed, for the rounding of this sum. False for NaN.
-        let bounded = magnitude <= 0.25 * sigma;
+        // A little less than is allowed, for the rounding of this sum. False for NaN.
+        let bounded = magnitude <= 0.49 * sigma;
+        let total = lanes.total();
+        let count = x.len() as f64;
+        let certain = bounded
+            && (total.is_certain(error_bound(count, sigma))
+                || grid(x) * grid(w) >= libm::scalbn(count * sigma, -106));
         Extracted {
-            sum: if bounded {
-                lanes.rounded(error_bound(x.len(), sigma))
-            } else {
-                None
-            },
+            sum: certain.then_some(total.sum),
             magnitude,
         }
     }
@@ -97,30 +100,64 @@ impl Lanes {
         }
     }
 
-    /// The exact sum rounded once, if everything within `error` of the total rounds alike.
-    fn rounded(&self, error: f64) -> Option<f64> {
+    fn total(&self) -> Total {
         let upper: f64 = self.upper.iter().sum();
         let lower: f64 = self.lower.iter().sum();
-        // Knuth's TwoSum: sum + rest is upper + lower exactly.
+        // Knuth's TwoSum.
         let sum = upper + lower;
         let shift = sum - upper;
-        let rest = (upper - (sum - shift)) + (lower - shift);
-        // Twice the error, for the rounding of these two.
-        let certain = sum + (rest - 2.0 * error) == sum && sum + (rest + 2.0 * error) == sum;
-        certain.then_some(sum)
+        Total {
+            sum,
+            rest: (upper - (sum - shift)) + (lower - shift),
+        }
     }
 }
 
-/// σ, at least eight times `bound`.
+/// The sum of all upper and lower parts: `sum + rest` is what they add up to, `sum` that rounded.
+struct Total {
+    sum: f64,
+    rest: f64,
+}
+
+impl Total {
+    /// Whether everything within `error` rounds alike.
+    fn is_certain(&self, error: f64) -> bool {
+        let Self { sum, rest } = *self;
+        // A little more, for the rounding of these two, which is at most 2⁻¹⁰⁶σ.
+        let error = 1.125 * error;
+        sum + (rest - error) == sum && sum + (rest + error) == sum
+    }
+}
+
+/// σ, at least twice `bound`.
 fn sigma(bound: f64) -> f64 {
     // Sums of f32 products lie within these ends. A bound that is NaN is as good as any.
     let bound = if bound.is_nan() { 1.0 } else { bound };
-    libm::scalbn(1.0, libm::ilogb(bound.clamp(1e-120, 1e120)) + 4)
+    libm::scalbn(1.0, libm::ilogb(bound.clamp(1e-120, 1e120)) + 2)
 }
 
 /// E for `count` products.
-fn error_bound(count: usize, sigma: f64) -> f64 {
-    let count = count as f64;
-    let depth = count / LANES as f64 + LANES as f64;
-    libm::scalbn(count * depth * sigma, -105)
+fn error_bound(count: f64, sigma: f64) -> f64 {
+    let depth = count / LANES as f64 + (LANES + 1) as f64;
+    libm::scalbn(count * depth * sigma, -106)
+}
+
+/// The largest power of two that all values are multiples of; infinite if all are zero.
+#[inline(always)]
+fn grid(values: &[f32]) -> f64 {
+    let mut least = f64::INFINITY;
+    for value in values {
+        let bits = value.to_bits();
+        let field = (bits >> 23) & 0xff;
+        let significand = (bits & 0x7f_ffff) | (u32::from(field != 0) << 23);
+        let lowest = (significand & significand.wrapping_neg()) as i32;
+        let place = f64::from_bits(u64::from(field.max(1) + 1023 - 150) << 52);
+        let multiple = f64::from(lowest) * place;
+        least = if lowest != 0 && multiple < least {
+            multiple
+        } else {
+            least
+        };
+    }
+    least
 }

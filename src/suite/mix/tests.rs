@@ -12,7 +12,7 @@ use std::{
 };
 
 use ndarray::Array2;
-use ulpdrift_reference::simd::Level;
+use ulpdrift_reference::{simd::Level, squares::squares};
 
 use super::*;
 use crate::{
@@ -134,6 +134,7 @@ fn case(x: Array2<f32>, function: Array2<f32>) -> Case {
         site: Site::Attn,
         x: x.into_shared(),
         x_exact_in: Format::F32,
+        function_squares: squares(Level::detect(), function.view()).into_shared(),
         weights: Arc::new(HcWeights {
             base: vec![0.1; function.nrows()],
             function,
