@@ -5,6 +5,7 @@
 //!
 //! Invariant at stage `dot`: for the same inputs, recipe and arch every backend gives the same bits.
 
+pub mod cuda;
 pub mod emulate;
 
 use ndarray::{Array1, Array2, ArrayView2};
