@@ -149,7 +149,7 @@ fn round(plan: &Plan<'_>, tokens: usize, table: &mut Table) {
     table.add("split and Sinkhorn, fp64", sums.tail);
     let projected = Projected::run(plan, &case, launch).expect("the recipe runs");
     let measured = table.time("layer input: collapse and measures", || {
-        layer_input::measure(plan, &case, &projected)
+        layer_input::measure(plan, &case, &projected).expect("an emulator")
     });
     table.time("other measures", || {
         let rows = Rows {

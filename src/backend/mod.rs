@@ -1,16 +1,19 @@
 //! Executes an operation under a recipe.
 //!
 //! One trait, a handful of operations. A backend names itself in every report, and the one that ran
-//! is the one named: nothing here falls back in silence. [`emulate`] runs on any CPU.
+//! is the one named: nothing here falls back in silence. [`emulate`] runs on any CPU, [`cuda`] on a GPU.
 //!
 //! Invariant at stage `dot`: for the same inputs, recipe and arch every backend gives the same bits.
 
 pub mod cuda;
 pub mod emulate;
 
-use ndarray::{Array1, Array2, ArrayView2};
+use std::ops::Range;
+
+use ndarray::{Array1, Array2, ArrayView2, CowArray, Ix2, s};
 use thiserror::Error;
 
+use self::cuda::error::CudaError;
 use crate::{
     format::Format,
     recipe::{Epilogue, MixRecipe, splits::Launch},
@@ -30,6 +33,9 @@ pub enum BackendError {
         /// What it lacks.
         reason: String,
     },
+    /// The device, its driver or its compiler.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
 }
 
 /// The rule of the matrix instruction that `recipe` runs on `arch`; `None` on the CUDA cores.
@@ -57,10 +63,45 @@ pub fn matrix_rule(arch: Arch, recipe: &MixRecipe) -> Result<Option<Rule>, Backe
 /// What a report says about the backend that ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendInfo {
-    /// `emulate`.
+    /// `emulate` or `cuda`.
     pub name: &'static str,
     /// The arch whose arithmetic ran.
     pub arch: Arch,
+    /// The device, if one ran.
+    pub device: Option<DeviceInfo>,
+}
+
+/// What a report says about a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Its marketing name.
+    pub name: String,
+    /// What the driver supports.
+    pub driver: String,
+    /// The compiler's version.
+    pub nvrtc: String,
+    /// Files of kernels that are the user's own.
+    pub replaced: Vec<String>,
+}
+
+/// The layer input of a batch, fp32 and unrounded [T, d], as a backend gives it: what a processor
+/// makes in less time than it takes to fetch is made a few rows at a time, a device makes all at once.
+pub enum LayerInput<'a> {
+    /// All rows.
+    Whole(Array2<f32>),
+    /// Any rows, any number of times.
+    ByRows(Box<dyn Fn(Range<usize>) -> Array2<f32> + Sync + 'a>),
+}
+
+impl LayerInput<'_> {
+    /// The rows of some tokens.
+    #[must_use]
+    pub fn rows(&self, tokens: Range<usize>) -> CowArray<'_, f32, Ix2> {
+        match self {
+            Self::Whole(rows) => rows.slice(s![tokens, ..]).into(),
+            Self::ByRows(rows) => rows(tokens).into(),
+        }
+    }
 }
 
 /// The inputs of the mixing projection.
@@ -132,13 +173,25 @@ pub trait Backend: Sync {
     fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError>;
 
     /// Gates and Sinkhorn.
-    fn split_sinkhorn<'a>(&self, epilogue: &'a Epilogue, inputs: &SplitInputs<'a>) -> Split;
-
-    /// `y[t,c] = Σ_j pre[t,j]·x[t, j·d + c]`, fp32 and unrounded [T, d].
-    fn collapse(
+    ///
+    /// # Errors
+    /// A device that fails.
+    fn split_sinkhorn<'a>(
         &self,
-        epilogue: &Epilogue,
-        pre: ArrayView2<'_, f32>,
-        x: ArrayView2<'_, f32>,
-    ) -> Array2<f32>;
+        epilogue: &'a Epilogue,
+        inputs: &SplitInputs<'a>,
+    ) -> Result<Split, BackendError>;
+
+    /// `y[t,c] = Σ_j pre[t,j]·x[t, j·d + c]`, fp32 and unrounded [T, d]. `x_exact_in` is a format that
+    /// holds every value of x.
+    ///
+    /// # Errors
+    /// A device that fails.
+    fn collapse<'a>(
+        &'a self,
+        epilogue: &'a Epilogue,
+        pre: ArrayView2<'a, f32>,
+        x: ArrayView2<'a, f32>,
+        x_exact_in: Format,
+    ) -> Result<LayerInput<'a>, BackendError>;
 }

@@ -18,6 +18,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
+use crate::backend::cuda::error::CudaError;
+
 /// How far is this kernel from the truth, on your weights?
 ///
 /// Runs precision variants of a DeepSeek-V4-style model's kernels, bit-exactly emulated on the CPU,
@@ -74,8 +76,16 @@ pub fn main() -> ExitCode {
     };
     outcome.unwrap_or_else(|error| {
         print::error(&sentence(&error));
-        ExitCode::from(exit::BAD_INPUT)
+        ExitCode::from(exit_code(&error))
     })
+}
+
+/// What an error amounts to: a device that is not there, or input that is wrong.
+fn exit_code(error: &anyhow::Error) -> u8 {
+    match error.downcast_ref::<CudaError>() {
+        Some(error) if error.is_absence() => exit::NO_DEVICE,
+        _ => exit::BAD_INPUT,
+    }
 }
 
 /// Starts the worker threads, so that too many of them are an error and not a panic later.

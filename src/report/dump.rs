@@ -137,7 +137,7 @@ fn header(tensors: &[NamedTensor<'_>], origin: &Origin) -> serde_json::Result<St
 /// Writes a tensor's values, a row at a time.
 fn data(tensor: &NamedTensor<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(tensor.shape[1] * tensor.stored.bytes());
-    match tensor.values() {
+    match tensor.values().map_err(io::Error::other)? {
         Values::F64(values) => values.rows().into_iter().try_for_each(|row| {
             bytes.clear();
             bytes.extend(row.iter().flat_map(|value| value.to_le_bytes()));

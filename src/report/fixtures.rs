@@ -70,6 +70,7 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
                 device: None,
                 driver: None,
                 nvrtc: None,
+                kernels: Vec::new(),
             },
             checkpoint: Checkpoint {
                 source: "synthetic:flash".to_owned(),

@@ -67,6 +67,9 @@ pub struct Backend {
     /// NVRTC version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvrtc: Option<String>,
+    /// Files of kernels that are the user's own, not the tool's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<String>,
 }
 
 /// Whether the weights are a model's or made up.

@@ -164,6 +164,14 @@ pub enum CudaError {
     },
 }
 
+impl CudaError {
+    /// Whether a device, a driver or a compiler is missing, rather than a source or a flag wrong.
+    #[must_use]
+    pub fn is_absence(&self) -> bool {
+        !matches!(self, Self::Compile { .. } | Self::NoSuchDevice { .. })
+    }
+}
+
 fn code_and_name(code: i32, name: Option<&str>) -> String {
     name.map_or_else(
         || format!("error {code}"),

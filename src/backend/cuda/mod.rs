@@ -5,10 +5,111 @@
 //! * [`probe`]: what is here, asked before cudarc is: cudarc panics where a library or a symbol is
 //!   missing.
 //! * [`nvrtc`]: the run-time compiler.
+//! * [`source`]: the kernels' sources; [`options`]: a recipe as their macros.
+//! * [`device`]: a device at work; `mix` and `epilogue`: the operations.
 
+pub mod device;
+mod epilogue;
 pub mod error;
 mod library;
+pub mod mix;
 pub mod nvrtc;
+pub mod options;
 pub mod probe;
+pub mod source;
 #[cfg(test)]
 pub mod testing;
+
+use std::path::Path;
+
+use ndarray::ArrayView2;
+
+use self::{
+    device::Device,
+    error::CudaError,
+    mix::{MixOnDevice, Streams},
+    options::Stored,
+    source::Sources,
+};
+use super::{
+    Backend, BackendError, BackendInfo, DeviceInfo, LayerInput, Mix, MixInputs, Split, SplitInputs,
+};
+use crate::{
+    format::Format,
+    recipe::{Epilogue, MixRecipe},
+};
+
+/// The kernels on one device.
+pub struct Cuda {
+    device: Device,
+}
+
+impl Cuda {
+    /// Device number `ordinal`, with the compiler at `nvrtc` or the one that the loader finds.
+    ///
+    /// # Errors
+    /// Something is missing, or does not work.
+    pub fn open(ordinal: usize, nvrtc: Option<&Path>, sources: Sources) -> Result<Self, CudaError> {
+        Device::open(ordinal, nvrtc, sources).map(|device| Self { device })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+impl Backend for Cuda {
+    fn info(&self) -> BackendInfo {
+        let (major, minor) = self.device.driver_version();
+        let nvrtc = self.device.nvrtc();
+        BackendInfo {
+            name: "cuda",
+            arch: self.device.arch,
+            device: Some(DeviceInfo {
+                name: self.device.facts.name.clone(),
+                driver: format!("CUDA {major}.{minor}"),
+                nvrtc: format!("{}.{}", nvrtc.version().0, nvrtc.version().1),
+                replaced: self
+                    .device
+                    .sources()
+                    .replaced()
+                    .map(str::to_owned)
+                    .collect(),
+            }),
+        }
+    }
+
+    fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError> {
+        self.device.bind()?;
+        let stored = Stored::for_format(inputs.x_exact_in);
+        let x = inputs.x.as_standard_layout();
+        let streams = Streams::upload(&self.device, x.as_slice().unwrap_or_default(), stored)?;
+        let mix = MixOnDevice::new(&self.device, recipe, inputs, stored)?;
+        mix.run(&streams)?;
+        Ok(mix.results()?)
+    }
+
+    fn split_sinkhorn<'a>(
+        &self,
+        epilogue: &'a Epilogue,
+        inputs: &SplitInputs<'a>,
+    ) -> Result<Split, BackendError> {
+        self.device.bind()?;
+        Ok(epilogue::split_sinkhorn(&self.device, epilogue, inputs)?)
+    }
+
+    fn collapse<'a>(
+        &'a self,
+        epilogue: &'a Epilogue,
+        pre: ArrayView2<'a, f32>,
+        x: ArrayView2<'a, f32>,
+        x_exact_in: Format,
+    ) -> Result<LayerInput<'a>, BackendError> {
+        self.device.bind()?;
+        let stored = Stored::for_format(x_exact_in);
+        let y = epilogue::collapse(&self.device, epilogue, pre, x, stored)?;
+        Ok(LayerInput::Whole(y))
+    }
+}

@@ -17,9 +17,11 @@ use rayon::prelude::*;
 use ulpdrift_reference::simd::Level;
 
 use self::fma::FmaProjection;
-use super::{Backend, BackendError, BackendInfo, Mix, MixInputs, Split, SplitInputs, matrix_rule};
+use super::{
+    Backend, BackendError, BackendInfo, LayerInput, Mix, MixInputs, Split, SplitInputs, matrix_rule,
+};
 use crate::{
-    format::Rounding,
+    format::{Format, Rounding},
     recipe::{
         Epilogue, MixRecipe, NormPlacement, Order, Projection, Storage,
         operands::{Operands, Streams},
@@ -47,6 +49,7 @@ impl Backend for Emulate {
         BackendInfo {
             name: "emulate",
             arch: self.arch,
+            device: None,
         }
     }
 
@@ -86,11 +89,30 @@ impl Backend for Emulate {
         })
     }
 
-    fn split_sinkhorn<'a>(&self, epilogue: &'a Epilogue, inputs: &SplitInputs<'a>) -> Split {
-        split::split_sinkhorn(self.level, epilogue, inputs)
+    fn split_sinkhorn<'a>(
+        &self,
+        epilogue: &'a Epilogue,
+        inputs: &SplitInputs<'a>,
+    ) -> Result<Split, BackendError> {
+        Ok(split::split_sinkhorn(self.level, epilogue, inputs))
     }
 
-    fn collapse(
+    fn collapse<'a>(
+        &'a self,
+        epilogue: &'a Epilogue,
+        pre: ArrayView2<'a, f32>,
+        x: ArrayView2<'a, f32>,
+        _: Format,
+    ) -> Result<LayerInput<'a>, BackendError> {
+        Ok(LayerInput::ByRows(Box::new(move |tokens| {
+            let rows = s![tokens, ..];
+            self.collapse_rows(epilogue, pre.slice(&rows), x.slice(&rows))
+        })))
+    }
+}
+
+impl Emulate {
+    fn collapse_rows(
         &self,
         epilogue: &Epilogue,
         pre: ArrayView2<'_, f32>,

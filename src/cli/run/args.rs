@@ -59,9 +59,23 @@ pub struct RunArgs {
     /// What executes the variants.
     #[arg(long, value_enum, default_value = "auto")]
     pub backend: BackendChoice,
-    /// Emulated architecture: sm_80, sm_86, sm_89, sm_90, sm_100 or sm_120.
-    #[arg(long, default_value = "sm_120", value_name = "ARCH")]
-    pub arch: String,
+    /// Emulated architecture: sm_80, sm_86, sm_89, sm_90, sm_100 or sm_120 [default: sm_120]; a device
+    /// has its own.
+    #[arg(long, value_name = "ARCH")]
+    pub arch: Option<String>,
+    /// Number of the CUDA device.
+    #[arg(long, default_value_t = 0, value_parser = whole::<usize>, value_name = "N", allow_negative_numbers = true)]
+    pub device: usize,
+    /// The NVRTC library that compiles the kernels [default: what the loader finds].
+    #[arg(long, value_name = "PATH")]
+    pub nvrtc: Option<PathBuf>,
+    /// Take kernels from this directory: files named as in kernels/ replace the built-in ones.
+    #[arg(long, value_name = "DIR")]
+    pub kernels: Option<PathBuf>,
+    /// Run device and emulator on the same cases instead, and count the bits that differ by stage; exit 1
+    /// if stage dot has any.
+    #[arg(long)]
+    pub crosscheck: bool,
     /// Also measure every variant's distance to this one.
     #[arg(long, default_value = "fp32", value_name = "VARIANT")]
     pub against: String,
@@ -114,10 +128,12 @@ pub enum Suite {
 /// Which backend is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BackendChoice {
-    /// The best there is: in this build, the emulator.
+    /// The device if one answers, else the emulator; the output says which.
     Auto,
     /// The bit-exact emulator, on the CPU.
     Emulate,
+    /// The kernels on a CUDA device; exit 3 where there is none.
+    Cuda,
 }
 
 /// A report format.

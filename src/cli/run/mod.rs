@@ -4,6 +4,8 @@
 //! (`outputs`), suites run, and the report goes to files first and to the terminal last.
 
 pub mod args;
+mod backend;
+mod crosscheck;
 mod outputs;
 mod progress;
 mod provenance;
@@ -14,7 +16,6 @@ use std::process::ExitCode;
 use self::{args::RunArgs, outputs::Outputs, settings::Settings};
 use super::exit;
 use crate::{
-    backend::emulate::Emulate,
     gate::{self, Thresholds},
     report::{Class, GateOutcome, Record, Records, Report, json},
     suite::{Plan, mix, sweep},
@@ -29,10 +30,10 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let settings = Settings::new(args)?;
     let gates = Gates::open(args)?;
     let mut outputs = Outputs::prepare(args, &settings)?;
-    let backend = Emulate::new(settings.arch, settings.level);
+    let backend = backend::Chosen::new(args, &settings)?;
     let plan = Plan {
         checkpoint: &settings.checkpoint,
-        backend: &backend,
+        backend: backend.get(),
         recipes: &settings.recipes,
         against: &settings.against,
         layers: &settings.layers,
@@ -45,6 +46,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         nonfinite: settings.nonfinite,
         level: settings.level,
     };
+    if args.crosscheck {
+        return crosscheck::run(args, &plan);
+    }
     let mut report = measure(args, &settings, &plan, &gates, &mut outputs)?;
     report.gates = gates.apply(&report)?;
     outputs.write(args, &report)?;

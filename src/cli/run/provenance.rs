@@ -84,9 +84,13 @@ impl<'a> Provenance<'a> {
             backend: report::Backend {
                 name: info.name.to_owned(),
                 arch: info.arch.to_string(),
-                device: None,
-                driver: None,
-                nvrtc: None,
+                device: info.device.as_ref().map(|device| device.name.clone()),
+                driver: info.device.as_ref().map(|device| device.driver.clone()),
+                nvrtc: info.device.as_ref().map(|device| device.nvrtc.clone()),
+                kernels: info
+                    .device
+                    .map(|device| device.replaced)
+                    .unwrap_or_default(),
             },
             checkpoint: self.checkpoint(),
             repeat_flags: self.repeat_flags(),

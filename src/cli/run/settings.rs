@@ -41,8 +41,8 @@ pub struct Settings {
     pub activations: Activations,
     /// Tokens in the batch; none: all that a file recorded, else the default.
     pub tokens: Option<usize>,
-    /// Emulated architecture.
-    pub arch: Arch,
+    /// Emulated architecture, if one is named.
+    pub arch: Option<Arch>,
     /// SM counts; one unless the tokens are swept.
     pub sms: Vec<usize>,
     /// The sweep asked for.
@@ -66,7 +66,12 @@ impl Settings {
             user::select(&known, &args.variants).context("--variants")?
         };
         let against = against(&known, &args.against)?;
-        let arch: Arch = args.arch.parse().context("--arch")?;
+        let arch: Option<Arch> = args
+            .arch
+            .as_deref()
+            .map(str::parse)
+            .transpose()
+            .context("--arch")?;
         let level = level()?;
         let sms = args.sms.clone();
         ensure!(

@@ -126,7 +126,7 @@ impl Candidate {
     ) -> Result<Self, BackendError> {
         let mix = backend.mix(recipe, &case.mix_inputs(launch))?;
         let epilogue = &recipe.epilogue;
-        let split = backend.split_sinkhorn(epilogue, &case.split_inputs(mix.mixes.view()));
+        let split = backend.split_sinkhorn(epilogue, &case.split_inputs(mix.mixes.view()))?;
         Ok(Self {
             dot: mix.dot,
             mixes: mix.mixes,

@@ -3,12 +3,12 @@
 
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayView2, s};
+use ndarray::{Array2, ArrayView2, CowArray, Ix2, s};
 use ulpdrift_reference::mix::collapse;
 
 use super::projected::Projected;
 use crate::{
-    backend::Backend,
+    backend::{self, BackendError},
     format::{Format, Rounding, bf16},
     measure::{
         passes::{Block, Truth},
@@ -28,33 +28,58 @@ pub struct LayerInput {
 }
 
 /// Measures the layer input of every variant of the plan.
-pub fn measure(plan: &Plan<'_>, case: &Case, projected: &Projected) -> Vec<LayerInput> {
+///
+/// # Errors
+/// A device that fails.
+pub fn measure(
+    plan: &Plan<'_>,
+    case: &Case,
+    projected: &Projected,
+) -> Result<Vec<LayerInput>, BackendError> {
+    let other = fp32(plan, case, plan.against, &projected.against.pre)?;
+    let own = plan
+        .recipes
+        .iter()
+        .zip(&projected.candidates)
+        .map(|(recipe, outputs)| {
+            (recipe != plan.against)
+                .then(|| fp32(plan, case, recipe, &outputs.candidate.pre))
+                .transpose()
+        })
+        .collect::<Result<_, _>>()?;
     let rows = LayerInputs {
         plan,
         case,
         projected,
+        other,
+        own,
         formats: [Format::F32, Format::Bf16].repeat(plan.recipes.len()),
     };
     let measured = stages::measure(plan.level, &rows);
     let (pairs, _) = measured.as_chunks::<2>();
-    pairs
+    Ok(pairs
         .iter()
         .map(|&[y, y_bf16]| LayerInput { y, y_bf16 })
-        .collect()
+        .collect())
 }
 
 /// `y = Σ_j pre_j · x_j` of a recipe, fp32 [T, d].
-pub fn fp32(
-    backend: &dyn Backend,
-    recipe: &MixRecipe,
-    pre: ArrayView2<'_, f32>,
-    x: ArrayView2<'_, f32>,
-) -> Array2<f32> {
-    backend.collapse(&recipe.epilogue, pre, x)
+///
+/// # Errors
+/// A device that fails.
+pub fn fp32<'a>(
+    plan: &Plan<'a>,
+    case: &'a Case,
+    recipe: &'a MixRecipe,
+    pre: &'a Array2<f32>,
+) -> Result<backend::LayerInput<'a>, BackendError> {
+    let x = case.x.view();
+    plan.backend
+        .collapse(&recipe.epilogue, pre.view(), x, case.x_exact_in)
 }
 
 /// `y` as deployed.
-pub fn rounded(y: &Array2<f32>) -> Array2<f32> {
+pub fn rounded(y: ArrayView2<'_, f32>) -> Array2<f32> {
     y.mapv(|value| bf16::round_f32(value, Rounding::NearestEven))
 }
 
@@ -62,26 +87,24 @@ struct LayerInputs<'a> {
     plan: &'a Plan<'a>,
     case: &'a Case,
     projected: &'a Projected,
+    /// Of the variant that all are compared with.
+    other: backend::LayerInput<'a>,
+    /// Of every recipe but that one.
+    own: Vec<Option<backend::LayerInput<'a>>>,
     formats: Vec<Format>,
 }
 
 /// The rows of a block as one variant has them.
-struct Made {
-    y: Array2<f32>,
+struct Made<'a> {
+    y: CowArray<'a, f32, Ix2>,
     y_bf16: Array2<f32>,
 }
 
-impl LayerInputs<'_> {
-    fn make(&self, recipe: &MixRecipe, pre: &Array2<f32>, tokens: &Range<usize>) -> Made {
-        let rows = s![tokens.clone(), ..];
-        let y = fp32(
-            self.plan.backend,
-            recipe,
-            pre.slice(rows),
-            self.case.x.slice(rows),
-        );
-        let y_bf16 = rounded(&y);
-        Made { y, y_bf16 }
+impl<'a> Made<'a> {
+    fn of(input: &'a backend::LayerInput<'_>, tokens: Range<usize>) -> Self {
+        let y = input.rows(tokens);
+        let y_bf16 = rounded(y.view());
+        Self { y, y_bf16 }
     }
 }
 
@@ -104,31 +127,24 @@ impl Rows for LayerInputs<'_> {
         let rows = s![tokens.clone(), ..];
         let (level, x) = (self.plan.level, self.case.x.slice(rows));
         let reference = collapse(level, self.projected.truth.stages.pre.slice(rows), x);
-        let other = self.make(self.plan.against, &self.projected.against.pre, &tokens);
-        for (index, (recipe, outputs)) in self
-            .plan
-            .recipes
-            .iter()
-            .zip(&self.projected.candidates)
-            .enumerate()
-        {
+        let other = Made::of(&self.other, tokens.clone());
+        for (index, (own, outputs)) in self.own.iter().zip(&self.projected.candidates).enumerate() {
             let exact = collapse(level, outputs.exact.pre.slice(rows), x);
             let truth = Truth::new(reference.as_slice().unwrap_or_default(), exact.as_slice());
-            let own;
-            let got = if recipe == self.plan.against {
-                &other
-            } else {
-                own = self.make(recipe, &outputs.candidate.pre, &tokens);
-                &own
-            };
+            let own = own.as_ref().map(|own| Made::of(own, tokens.clone()));
+            let got = own.as_ref().unwrap_or(&other);
             for (stage, got, other) in [
-                (2 * index, &got.y, &other.y),
-                (2 * index + 1, &got.y_bf16, &other.y_bf16),
+                (2 * index, got.y.as_slice(), other.y.as_slice()),
+                (
+                    2 * index + 1,
+                    got.y_bf16.as_slice(),
+                    other.y_bf16.as_slice(),
+                ),
             ] {
                 let block = Block {
-                    got: got.as_slice().unwrap_or_default(),
+                    got: got.unwrap_or_default(),
                     truth: &truth,
-                    other: other.as_slice(),
+                    other,
                 };
                 see(stage, block);
             }

@@ -137,7 +137,7 @@ fn run_case<'a>(
         sms: plan.sms,
     };
     let projected = Projected::run(plan, &case, launch)?;
-    let layer_inputs = layer_input::measure(plan, &case, &projected);
+    let layer_inputs = layer_input::measure(plan, &case, &projected)?;
     let rows = Rows {
         plan,
         case: &case,

@@ -21,6 +21,7 @@ use super::{
     projected::{Outputs, Projected},
 };
 use crate::{
+    backend::BackendError,
     format::{Format, Rounding, bf16},
     recipe::{MixRecipe, NormPlacement},
     suite::{Plan, case::Case},
@@ -81,9 +82,11 @@ enum Content<'a> {
 
 impl NamedTensor<'_> {
     /// Its values, made now if nobody keeps them.
-    #[must_use]
-    pub fn values(&self) -> Values<'_> {
-        match self.content {
+    ///
+    /// # Errors
+    /// A device that fails while it makes them.
+    pub fn values(&self) -> Result<Values<'_>, BackendError> {
+        Ok(match self.content {
             Content::F32(values) => Values::F32(values.into()),
             Content::F64(values) => Values::F64(values.into()),
             Content::LayerInput64 { site, pre } => {
@@ -94,8 +97,8 @@ impl NamedTensor<'_> {
                 site,
                 recipe,
                 outputs,
-            } => Values::F32(site.layer_input(recipe, outputs, self.stored).into()),
-        }
+            } => Values::F32(site.layer_input(recipe, outputs, self.stored)?.into()),
+        })
     }
 }
 
@@ -172,14 +175,19 @@ impl<'a> SiteTensors<'a> {
         }
     }
 
-    fn layer_input(&self, recipe: &MixRecipe, outputs: &Outputs, stored: Stored) -> Array2<f32> {
-        let pre = outputs.candidate.pre.view();
-        let y = layer_input::fp32(self.plan.backend, recipe, pre, self.case.x.view());
-        if stored == Stored::Bf16 {
-            layer_input::rounded(&y)
+    fn layer_input(
+        &self,
+        recipe: &MixRecipe,
+        outputs: &Outputs,
+        stored: Stored,
+    ) -> Result<Array2<f32>, BackendError> {
+        let y = layer_input::fp32(self.plan, &self.case, recipe, &outputs.candidate.pre)?;
+        let y = y.rows(0..self.case.x.nrows());
+        Ok(if stored == Stored::Bf16 {
+            layer_input::rounded(y.view())
         } else {
-            y
-        }
+            y.into_owned()
+        })
     }
 
     fn tensor(&self, name: String, stored: Stored, content: Content<'a>) -> NamedTensor<'a> {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::{
-    backend::{BackendError, BackendInfo, Mix, MixInputs, Split, SplitInputs},
+    backend::{BackendError, BackendInfo, LayerInput, Mix, MixInputs, Split, SplitInputs},
     format::{Rounding, bf16, tf32},
     measure::bound::bound_ratio,
     random::{Key as StreamKey, Purpose, Stream},
@@ -229,17 +229,22 @@ impl Backend for Liar {
         self.honest.mix(recipe, &inputs)
     }
 
-    fn split_sinkhorn<'a>(&self, epilogue: &'a Epilogue, inputs: &SplitInputs<'a>) -> Split {
+    fn split_sinkhorn<'a>(
+        &self,
+        epilogue: &'a Epilogue,
+        inputs: &SplitInputs<'a>,
+    ) -> Result<Split, BackendError> {
         self.honest.split_sinkhorn(epilogue, inputs)
     }
 
-    fn collapse(
-        &self,
-        epilogue: &Epilogue,
-        pre: ArrayView2<'_, f32>,
-        x: ArrayView2<'_, f32>,
-    ) -> Array2<f32> {
-        self.honest.collapse(epilogue, pre, x)
+    fn collapse<'a>(
+        &'a self,
+        epilogue: &'a Epilogue,
+        pre: ArrayView2<'a, f32>,
+        x: ArrayView2<'a, f32>,
+        x_exact_in: Format,
+    ) -> Result<LayerInput<'a>, BackendError> {
+        self.honest.collapse(epilogue, pre, x, x_exact_in)
     }
 }
 

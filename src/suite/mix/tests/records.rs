@@ -27,10 +27,10 @@ impl Sink for Kept {
             .iter()
             .zip(&tensors.projected.candidates)
         {
-            let (backend, candidate) = (tensors.plan.backend, &outputs.candidate);
-            let x = tensors.case.x.view();
-            let y = layer_input::fp32(backend, recipe, candidate.pre.view(), x);
-            let y_bf16 = layer_input::rounded(&y);
+            let (plan, case, candidate) = (tensors.plan, &tensors.case, &outputs.candidate);
+            let y = layer_input::fp32(plan, case, recipe, &candidate.pre);
+            let y = y.map_err(|error| error.to_string())?;
+            let y_bf16 = layer_input::rounded(y.rows(0..case.x.nrows()).view());
             self.outputs.push([bits(&candidate.mixes), bits(&y_bf16)]);
         }
         Ok(())

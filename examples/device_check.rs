@@ -1,0 +1,301 @@
+//! The device against the emulator over the whole list of fixtures/crosscheck.csv: `scripts/device-check`
+//! runs it on a machine with a GPU.
+//!
+//! Each row of the list is a K, a batch, a split rule and a kind of input, and meets every recipe of the
+//! catalogue. The rows are such that any two values of different axes meet in one of them
+//! (scripts/make_crosscheck_list.py). Prints a line per row and recipe whose bits differ at `dot`, and a
+//! table at the end; exit code 1 if any do.
+
+use std::{collections::BTreeMap, process::ExitCode, sync::Arc, time::Instant};
+
+use ndarray::{Array2, s};
+use rayon::prelude::*;
+use ulpdrift::{
+    backend::{
+        Backend,
+        cuda::{Cuda, source::Sources},
+        emulate::Emulate,
+    },
+    checkpoint::{HcWeights, Site, StoredType},
+    format::{Format, Rounding, bf16},
+    random::{Key, Purpose, Stream},
+    recipe::{
+        MixRecipe, Order, SplitRule,
+        catalogue::builtin,
+        splits::{Boundaries, Launch, SplitCount},
+    },
+    suite::{
+        case::Case,
+        crosscheck::{self, Difference},
+        mix::{STAGES, Stage},
+    },
+};
+use ulpdrift_reference::{simd::Level, squares::squares};
+
+const LIST: &str = include_str!("../fixtures/crosscheck.csv");
+const OUTPUTS: usize = 24;
+const STREAMS: usize = 4;
+
+/// One row of the list.
+#[derive(serde::Deserialize)]
+struct Row {
+    depth: usize,
+    tokens: usize,
+    splits: String,
+    inputs: String,
+}
+
+fn main() -> ExitCode {
+    let nvrtc = std::env::var_os("ULPDRIFT_NVRTC").map(std::path::PathBuf::from);
+    let cuda = match Cuda::open(0, nvrtc.as_deref(), Sources::default()) {
+        Ok(cuda) => cuda,
+        Err(reason) => {
+            println!("skipped: no device ({reason})");
+            return ExitCode::from(3);
+        }
+    };
+    let info = cuda.info();
+    println!("{info:?}");
+    let emulate = Emulate::new(info.arch, Level::detect());
+    let mut totals: BTreeMap<(String, &'static str), Total> = BTreeMap::new();
+    let mut rows: Vec<Row> = csv::Reader::from_reader(LIST.as_bytes())
+        .deserialize()
+        .collect::<Result<_, _>>()
+        .expect("the list is a table");
+    // Rows of one K share weights and, mostly, x.
+    rows.sort_by(|a, b| (a.depth, &a.inputs, a.tokens).cmp(&(b.depth, &b.inputs, b.tokens)));
+    let mut made: Option<(usize, String, Array2<f32>)> = None;
+    for row in &rows {
+        let started = Instant::now();
+        let most = 8192;
+        if made
+            .as_ref()
+            .is_none_or(|(depth, inputs, _)| (*depth, inputs) != (row.depth, &row.inputs))
+        {
+            let largest = rows
+                .iter()
+                .filter(|other| (other.depth, &other.inputs) == (row.depth, &row.inputs));
+            let tokens = largest.map(|other| other.tokens).max().unwrap_or(most);
+            made = Some((
+                row.depth,
+                row.inputs.clone(),
+                x(&row.inputs, tokens, row.depth),
+            ));
+        }
+        let (_, _, whole) = made.as_ref().expect("made above");
+        let x = whole.slice(s![..row.tokens, ..]).to_owned();
+        let case = case(x, row);
+        let launch = Launch {
+            tokens: row.tokens,
+            sms: 188,
+        };
+        let mut differing = 0;
+        for recipe in builtin()
+            .iter()
+            .map(|recipe| with_splits(recipe, &row.splits))
+        {
+            let found = crosscheck::compare(&emulate, &cuda, &recipe, &case, launch)
+                .expect("both backends run every recipe");
+            for found in found {
+                if found.stage == Stage::Dot && found.differing > 0 {
+                    differing += found.differing;
+                    println!(
+                        "DIFFERS {} K={} tokens={} splits={} inputs={}: {} of {}, first {:?}",
+                        recipe.name,
+                        row.depth,
+                        row.tokens,
+                        row.splits,
+                        row.inputs,
+                        found.differing,
+                        found.elements,
+                        found.first
+                    );
+                }
+                let key = (recipe.name.clone(), found.stage.name());
+                totals.entry(key).or_default().add(&found);
+            }
+        }
+        println!(
+            "K={} tokens={} splits={} inputs={}: {differing} differ at dot, {:.1} s",
+            row.depth,
+            row.tokens,
+            row.splits,
+            row.inputs,
+            started.elapsed().as_secs_f64()
+        );
+    }
+    report(&totals, rows.len())
+}
+
+/// What was found of a recipe at a stage.
+#[derive(Default)]
+struct Total {
+    elements: u64,
+    differing: u64,
+    ulps: f64,
+}
+
+impl Total {
+    fn add(&mut self, found: &Difference) {
+        self.elements += found.elements;
+        self.differing += found.differing;
+        if found.ulps > self.ulps {
+            self.ulps = found.ulps;
+        }
+    }
+}
+
+fn report(totals: &BTreeMap<(String, &'static str), Total>, rows: usize) -> ExitCode {
+    println!("\n{rows} rows, elements that differ of all (largest difference in ulps of fp32)\n");
+    println!("| variant | {} |", STAGES.map(Stage::name).join(" | "));
+    println!("|---{}|", "|---".repeat(STAGES.len()));
+    let mut differing = 0;
+    for recipe in builtin() {
+        let cells = STAGES.map(|stage| {
+            let total = &totals[&(recipe.name.clone(), stage.name())];
+            if stage == Stage::Dot {
+                differing += total.differing;
+            }
+            match total.differing {
+                0 => format!("0 of {}", total.elements),
+                count => format!("{count} of {} ({})", total.elements, total.ulps),
+            }
+        });
+        println!("| {} | {} |", recipe.name, cells.join(" | "));
+    }
+    println!("\n{differing} elements differ at dot");
+    ExitCode::from(u8::from(differing > 0))
+}
+
+/// The recipe with the split rule of a row; the strided order has no splits.
+fn with_splits(recipe: &MixRecipe, splits: &str) -> MixRecipe {
+    let mut recipe = recipe.clone();
+    if let Order::Chains { partials, .. } = recipe.projection.order {
+        let (count, boundaries) = match splits {
+            "engine" => (SplitCount::Engine, Boundaries::Deepgemm),
+            "tilelang" => (SplitCount::Tilelang, Boundaries::Deepgemm),
+            "triton-7" => (SplitCount::Fixed(7), Boundaries::Triton),
+            count => (
+                SplitCount::Fixed(count.parse().expect("a number")),
+                Boundaries::Deepgemm,
+            ),
+        };
+        recipe.projection.order = Order::Chains {
+            splits: SplitRule { count, boundaries },
+            partials,
+        };
+    }
+    recipe
+}
+
+fn case(x: Array2<f32>, row: &Row) -> Case {
+    let function = weights(&row.inputs, row.depth);
+    Case {
+        layer: 0,
+        site: Site::Attn,
+        x: x.into_shared(),
+        x_exact_in: if row.inputs == "hostile-f32" {
+            Format::F32
+        } else {
+            Format::Bf16
+        },
+        function_squares: squares(Level::detect(), function.view()).into_shared(),
+        weights: Arc::new(HcWeights {
+            base: vec![0.1; OUTPUTS],
+            function,
+            scale: [0.1, 0.15, 0.7],
+            dtype: StoredType::F32,
+        }),
+        hc: STREAMS,
+        norm_eps: 1e-6,
+        hc_eps: 1e-6,
+        iters: 20,
+    }
+}
+
+fn stream(item: u64) -> Stream {
+    Stream::new(Key {
+        seed: 4,
+        purpose: Purpose::Activations,
+        layer: 0,
+        token: item,
+    })
+}
+
+/// Inputs by name; all but `hostile-f32` are exact in bf16.
+fn x(inputs: &str, tokens: usize, depth: usize) -> Array2<f32> {
+    let mut x = Array2::zeros((tokens, depth));
+    x.outer_iter_mut()
+        .into_par_iter()
+        .enumerate()
+        .for_each(|(token, mut row)| {
+            let mut random = stream(token as u64);
+            for value in &mut row {
+                *value = random.normal() as f32;
+            }
+            match inputs {
+                "outlier" if token == 0 => {
+                    for channel in [3, 1000, 2047] {
+                        row[channel] = 3e4;
+                    }
+                }
+                "copies" => {
+                    let width = depth / STREAMS;
+                    for index in width..depth {
+                        row[index] = row[index % width] + 0.01 * row[index];
+                    }
+                }
+                "scaled:1e-3" => row.mapv_inplace(|value| 1e-3 * value),
+                "scaled:7e4" => row.mapv_inplace(|value| 7e4 * value),
+                "hostile" | "hostile-f32" => {
+                    for (k, value) in row.iter_mut().enumerate() {
+                        *value = hostile(token, k, *value);
+                    }
+                }
+                _ => {}
+            }
+            if inputs != "hostile-f32" {
+                row.mapv_inplace(|value| bf16::round_f32(value, Rounding::NearestEven));
+            }
+        });
+    x
+}
+
+/// Subnormals, the largest numbers, zeros of both signs, and in some tokens infinities and NaN.
+fn hostile(token: usize, k: usize, normal: f32) -> f32 {
+    match (token % 8, k % 97) {
+        (0, 5) => f32::from_bits(1 + (k as u32)),
+        (0 | 1, 11) => -0.0,
+        (1, 13) => f32::MAX,
+        (1, 40) => -f32::MAX,
+        (2, _) => normal * 1e-38,
+        (3, _) => normal * 1e30,
+        (4, 17) if k > 5000 => f32::INFINITY,
+        (5, 19) if k > 9000 => f32::NEG_INFINITY,
+        (5, 23) if k > 12000 => f32::INFINITY,
+        (6, 29) if k > 8000 => f32::NAN,
+        (7, _) if k % 2 == 0 => 0.0,
+        _ => normal,
+    }
+}
+
+fn weights(inputs: &str, depth: usize) -> Array2<f32> {
+    let mut weights = Array2::zeros((OUTPUTS, depth));
+    for (output, mut row) in weights.outer_iter_mut().enumerate() {
+        let mut random = stream(1 << 40 | output as u64);
+        for (k, value) in row.iter_mut().enumerate() {
+            *value = 0.02 * random.normal() as f32;
+            if inputs.starts_with("hostile") {
+                *value = match (output % 6, k % 89) {
+                    (1, 7) => f32::from_bits(1 + k as u32),
+                    (2, 3) => f32::MAX,
+                    (3, _) => *value * 1e-36,
+                    (4, 31) if k > 10000 => f32::INFINITY,
+                    (5, 37) if k > 14000 => f32::from_bits(0x7f80_0001),
+                    _ => *value,
+                };
+            }
+        }
+    }
+    weights
+}

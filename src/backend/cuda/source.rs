@@ -1,0 +1,109 @@
+//! The kernels' sources: those in the binary, or a user's own in their place.
+//!
+//! A replacement keeps the contract that stands at the head of each file in `kernels/`: the file's name, the
+//! kernel's name, its arguments and their layout, and the macros it is compiled with.
+
+use std::collections::BTreeMap;
+
+/// The header that every kernel includes.
+const HEADER: &str = "common.cuh";
+
+/// One file of kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kernel {
+    /// The projection on a matrix unit.
+    ProjectMma,
+    /// The projection on CUDA cores, a chain per range.
+    ProjectFma,
+    /// The projection on CUDA cores, strided threads and a block tree.
+    ProjectStrided,
+    /// The RMS factor.
+    Rms,
+    /// From partial sums to dot and mixes.
+    Finish,
+    /// Gates and combination matrix.
+    SplitSinkhorn,
+    /// The layer input.
+    Collapse,
+}
+
+impl Kernel {
+    /// Every file.
+    pub const ALL: [Self; 7] = [
+        Self::ProjectMma,
+        Self::ProjectFma,
+        Self::ProjectStrided,
+        Self::Rms,
+        Self::Finish,
+        Self::SplitSinkhorn,
+        Self::Collapse,
+    ];
+
+    /// The name of the file.
+    #[must_use]
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::ProjectMma => "project_mma.cu",
+            Self::ProjectFma => "project_fma.cu",
+            Self::ProjectStrided => "project_strided.cu",
+            Self::Rms => "rms.cu",
+            Self::Finish => "finish.cu",
+            Self::SplitSinkhorn => "split_sinkhorn.cu",
+            Self::Collapse => "collapse.cu",
+        }
+    }
+
+    fn embedded(self) -> &'static str {
+        match self {
+            Self::ProjectMma => include_str!("../../../kernels/project_mma.cu"),
+            Self::ProjectFma => include_str!("../../../kernels/project_fma.cu"),
+            Self::ProjectStrided => include_str!("../../../kernels/project_strided.cu"),
+            Self::Rms => include_str!("../../../kernels/rms.cu"),
+            Self::Finish => include_str!("../../../kernels/finish.cu"),
+            Self::SplitSinkhorn => include_str!("../../../kernels/split_sinkhorn.cu"),
+            Self::Collapse => include_str!("../../../kernels/collapse.cu"),
+        }
+    }
+}
+
+/// The sources that a backend compiles.
+#[derive(Clone, Debug, Default)]
+pub struct Sources {
+    replaced: BTreeMap<String, String>,
+}
+
+impl Sources {
+    /// The names that a replacement may have.
+    #[must_use]
+    pub fn names() -> Vec<&'static str> {
+        let kernels = Kernel::ALL.map(Kernel::file);
+        std::iter::once(HEADER).chain(kernels).collect()
+    }
+
+    /// The sources in the binary, `replaced` ones apart: text by file name, each one of
+    /// [`Sources::names`].
+    #[must_use]
+    pub fn with(replaced: BTreeMap<String, String>) -> Self {
+        Self { replaced }
+    }
+
+    /// The names of the files that are not the binary's own.
+    pub fn replaced(&self) -> impl Iterator<Item = &str> {
+        self.replaced.keys().map(String::as_str)
+    }
+
+    /// The text of a file of kernels.
+    #[must_use]
+    pub fn text(&self, kernel: Kernel) -> &str {
+        let replaced = self.replaced.get(kernel.file());
+        replaced.map_or_else(|| kernel.embedded(), String::as_str)
+    }
+
+    /// The header's name and text.
+    #[must_use]
+    pub fn header(&self) -> (&'static str, &str) {
+        let embedded = include_str!("../../../kernels/common.cuh");
+        let replaced = self.replaced.get(HEADER);
+        (HEADER, replaced.map_or(embedded, String::as_str))
+    }
+}

@@ -1,0 +1,114 @@
+//! Which backend runs, and why.
+
+use std::{collections::BTreeMap, path::Path};
+
+use anyhow::{Context, bail, ensure};
+
+use super::{
+    args::{BackendChoice, RunArgs},
+    settings::Settings,
+};
+use crate::{
+    backend::{
+        Backend,
+        cuda::{Cuda, error::CudaError, source::Sources},
+        emulate::Emulate,
+    },
+    cli::print,
+    files,
+    tensor_core::Arch,
+};
+
+/// The arch that is emulated where none is named.
+const DEFAULT_ARCH: Arch = Arch::Sm120;
+
+/// The backend of a run.
+pub enum Chosen {
+    /// The emulator.
+    Emulate(Emulate),
+    /// A device.
+    Cuda(Box<Cuda>),
+}
+
+impl Chosen {
+    /// The backend that the flags ask for. `auto` is the device if one answers; what keeps one that is
+    /// there from answering is said, and a missing driver is no news.
+    ///
+    /// # Errors
+    /// A device is asked for and there is none, or flags contradict each other.
+    pub fn new(args: &RunArgs, settings: &Settings) -> anyhow::Result<Self> {
+        let emulate = || {
+            let arch = settings.arch.unwrap_or(DEFAULT_ARCH);
+            Self::Emulate(Emulate::new(arch, settings.level))
+        };
+        let sources = sources(args.kernels.as_deref())?;
+        let needs_device = args.kernels.is_some() || args.crosscheck;
+        let chosen = match args.backend {
+            BackendChoice::Emulate => {
+                ensure!(
+                    !needs_device,
+                    "--backend emulate: --kernels and --crosscheck need a device; use --backend cuda"
+                );
+                emulate()
+            }
+            BackendChoice::Cuda => Self::Cuda(Box::new(open(args, sources)?)),
+            BackendChoice::Auto if needs_device => Self::Cuda(Box::new(open(args, sources)?)),
+            // An arch that is named is to be emulated, unless the device is asked for.
+            BackendChoice::Auto if settings.arch.is_some() => emulate(),
+            BackendChoice::Auto => match open(args, sources) {
+                Ok(cuda) => Self::Cuda(Box::new(cuda)),
+                Err(CudaError::NoDriver { .. }) => emulate(),
+                Err(reason) => {
+                    print::note(args.quiet, &format!("{reason}; the emulator runs"));
+                    emulate()
+                }
+            },
+        };
+        if let (Self::Cuda(cuda), Some(arch)) = (&chosen, settings.arch) {
+            let own = cuda.info().arch;
+            if own != arch {
+                bail!(
+                    "--arch {arch}: the device is {own}, and runs no other; leave --arch out, or use --backend emulate"
+                );
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// It.
+    pub fn get(&self) -> &dyn Backend {
+        match self {
+            Self::Emulate(emulate) => emulate,
+            Self::Cuda(cuda) => cuda.as_ref(),
+        }
+    }
+}
+
+fn open(args: &RunArgs, sources: Sources) -> Result<Cuda, CudaError> {
+    Cuda::open(args.device, args.nvrtc.as_deref(), sources)
+}
+
+/// The built-in kernels, those that a directory holds replaced by it.
+fn sources(directory: Option<&Path>) -> anyhow::Result<Sources> {
+    let Some(directory) = directory else {
+        return Ok(Sources::default());
+    };
+    let named = || format!("--kernels {}", directory.display());
+    let mut replaced = BTreeMap::new();
+    for name in Sources::names() {
+        let path = directory.join(name);
+        if path.exists() {
+            let text = files::read_text(&path, files::LARGEST_SETTINGS)
+                .with_context(|| format!("cannot read {name}"))
+                .with_context(named)?;
+            replaced.insert(name.to_owned(), text);
+        }
+    }
+    ensure!(
+        !replaced.is_empty(),
+        "{}: none of {} is there; copy the file you want to change out of kernels/ and keep its name",
+        named(),
+        Sources::names().join(", ")
+    );
+    Ok(Sources::with(replaced))
+}
