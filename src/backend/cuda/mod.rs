@@ -8,6 +8,7 @@
 //! * [`source`]: the kernels' sources; [`options`]: a recipe as their macros.
 //! * [`device`]: a device at work; `mix` and `epilogue`: the operations.
 
+pub mod blas;
 pub mod device;
 mod epilogue;
 pub mod error;
@@ -19,6 +20,7 @@ pub mod probe;
 pub mod source;
 #[cfg(test)]
 pub mod testing;
+pub mod time;
 
 use std::path::Path;
 
