@@ -3,6 +3,7 @@
 //! Results go to stdout, progress and errors to stderr. An error is one sentence; the exit codes are
 //! in [`exit`].
 
+pub mod doctor;
 pub mod exit;
 pub mod gate;
 pub mod inspect;
@@ -26,7 +27,7 @@ use clap::{Parser, Subcommand};
 #[command(version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 good · 1 a gate, bound or verify check failed, or a variant is broken · 2 bad usage \
-    or bad input, nothing written\n\n\
+    or bad input, nothing written · 3 the requested backend or device is not here\n\n\
     Examples:\n  \
     ulpdrift run                                  built-in synthetic V4-Flash weights\n  \
     ulpdrift run ~/models/DeepSeek-V4-Flash       every layer of a checkpoint\n  \
@@ -53,12 +54,18 @@ enum Command {
     Synth(synth::SynthArgs),
     /// Replay recorded tensor-core vectors through the emulator.
     Mma(mma::MmaArgs),
+    /// Show what is here (processor, driver, device, compiler) and what each missing piece means.
+    Doctor(doctor::DoctorArgs),
 }
 
 /// Parses the command line, runs the command and turns its outcome into an exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
+        // It reports what keeps the threads from starting, like everything else it finds.
+        Ok(Cli {
+            command: Command::Doctor(args),
+        }) => doctor::run(&args),
         Ok(cli) => start_threads().and_then(|()| dispatch(&cli)),
         Err(stop) if usage::is_asked_for(&stop) => {
             print::result(&stop.to_string()).map(|()| ExitCode::from(exit::GOOD))
@@ -93,6 +100,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Variants(args) => variants::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Mma(args) => mma::run(args),
+        Command::Doctor(args) => doctor::run(args),
     }
 }
 
