@@ -1,6 +1,6 @@
 //! `ulpdrift doctor`: what is here, what is missing, and what that means for `run`.
 
-use std::{env, path::PathBuf, process::ExitCode};
+use std::{env, path::PathBuf, process::ExitCode, thread};
 
 use clap::Args;
 
@@ -86,9 +86,21 @@ fn processor(page: &mut Page) {
         ),
         Err(error) => page.line("vectors", &format!("{error:#}")),
     }
-    match super::start_threads() {
-        Ok(()) => page.line("threads", &rayon::current_num_threads().to_string()),
-        Err(error) => page.line("threads", &format!("{error:#}")),
+    page.line("threads", &threads());
+}
+
+/// Read, not started: this command has to work where too many were asked for.
+fn threads() -> String {
+    let here = thread::available_parallelism().map_or_else(
+        |error| format!("unknown ({error})"),
+        |count| count.to_string(),
+    );
+    match env::var_os("RAYON_NUM_THREADS") {
+        Some(asked) => format!(
+            "{here}; RAYON_NUM_THREADS={} asks for others",
+            asked.display()
+        ),
+        None => here,
     }
 }
 

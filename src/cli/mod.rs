@@ -62,7 +62,7 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
-        // It reports what keeps the threads from starting, like everything else it finds.
+        // It has to work where the threads do not start.
         Ok(Cli {
             command: Command::Doctor(args),
         }) => doctor::run(&args),

@@ -42,7 +42,7 @@ const CAPABILITY_MAJOR: c_int = 75;
 const CAPABILITY_MINOR: c_int = 76;
 
 /// What cudarc calls on our behalf, the functions of the probe apart.
-const CALLED_LATER: &[&str] = &[
+pub const CALLED_LATER: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuCtxSynchronize",
