@@ -155,23 +155,27 @@ fn describe(device: &DeviceFacts) -> String {
 /// The compiler, and whether it compiles.
 struct Compiler {
     nvrtc: Result<Nvrtc, CudaError>,
-    /// What came of a kernel that does nothing: the arch it was compiled for.
-    trial: Result<String, CudaError>,
+    /// What came of a kernel that does nothing: the arch it was compiled for. `None` beside a driver
+    /// that does not work, because NVRTC calls that driver and does not expect it to be broken.
+    trial: Option<Result<String, CudaError>>,
 }
 
 impl Compiler {
     /// Tries it on the first device's arch, or on the newest it knows where there is no device.
     fn find(args: &DoctorArgs, driver: &Result<Driver, CudaError>) -> Self {
         let nvrtc = Nvrtc::open(args.nvrtc.as_deref());
-        let trial = nvrtc.as_ref().map_err(Clone::clone).and_then(|nvrtc| {
-            let newest = nvrtc.archs().last().copied().unwrap_or_default();
-            let arch = match driver {
-                Ok(driver) => driver.device(0)?.compile_arch(),
-                Err(_) => format!("sm_{newest}"),
-            };
-            nvrtc.compile(&TRIAL, &[], &arch)?;
-            Ok(arch)
-        });
+        let trial = match (driver, &nvrtc) {
+            (Ok(driver), Ok(nvrtc)) => Some(
+                driver
+                    .device(0)
+                    .and_then(|device| try_out(nvrtc, device.compile_arch())),
+            ),
+            (Err(CudaError::NoDriver { .. }), Ok(nvrtc)) => {
+                let newest = nvrtc.archs().last().copied().unwrap_or_default();
+                Some(try_out(nvrtc, format!("sm_{newest}")))
+            }
+            _ => None,
+        };
         Self { nvrtc, trial }
     }
 
@@ -186,10 +190,17 @@ impl Compiler {
         let archs: Vec<String> = nvrtc.archs().iter().map(ToString::to_string).collect();
         page.line("", &format!("compiles for sm_ {}", archs.join(" ")));
         match &self.trial {
-            Ok(arch) => page.line("", &format!("compiled a trial kernel for {arch}")),
-            Err(error) => page.line("", &error.to_string()),
+            Some(Ok(arch)) => page.line("", &format!("compiled a trial kernel for {arch}")),
+            Some(Err(error)) => page.line("", &error.to_string()),
+            None => page.line("", "not tried beside a driver that does not work"),
         }
     }
+}
+
+/// Compiles a kernel that does nothing.
+fn try_out(nvrtc: &Nvrtc, arch: String) -> Result<String, CudaError> {
+    nvrtc.compile(&TRIAL, &[], &arch)?;
+    Ok(arch)
 }
 
 fn libraries_and_environment(page: &mut Page) {
@@ -223,7 +234,7 @@ fn conclusion(driver: &Result<Driver, CudaError>, compiler: &Compiler) -> String
     let missing = match driver {
         Err(_) => "the driver",
         Ok(driver) if driver.device(0).and_then(DeviceFacts::arch).is_err() => "device 0",
-        Ok(_) if compiler.trial.is_err() => "NVRTC",
+        Ok(_) if !matches!(compiler.trial, Some(Ok(_))) => "NVRTC",
         Ok(_) => {
             return "uses the CUDA backend on device 0, unless told --backend emulate".to_owned();
         }

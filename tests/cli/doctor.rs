@@ -96,7 +96,7 @@ impl Driver {
         let rest = CALLED_LATER
             .iter()
             .filter(|name| own.iter().all(|(known, ..)| known != *name))
-            .map(|name| (*name, "", format!("eprintln!(\"{name}\"); 999")));
+            .map(|name| (*name, "", "999".to_owned()));
         own.iter()
             .cloned()
             .chain(rest)
@@ -172,6 +172,7 @@ fn a_driver_that_is_no_library() {
 fn a_driver_without_a_function() {
     for lacks in [
         "cuInit",
+        "cuGetExportTable",
         "cuDeviceGetCount",
         "cuDeviceTotalMem_v2",
         "cuEventElapsedTime_v2",
@@ -343,6 +344,26 @@ fn a_device_and_a_compiler() {
     says(
         &newer.doctor(&flags),
         &[refused, EMULATOR, "see NVRTC above"],
+    );
+}
+
+/// NVRTC calls the driver itself, and one without this function brings it down.
+#[test]
+fn a_compiler_beside_a_broken_driver() {
+    let Some(folder) = pinned_nvrtc() else { return };
+    let flags = format!("--nvrtc '{}'", folder.join("libnvrtc.so.13").display());
+    let driver = Driver {
+        lacks: "cuGetExportTable",
+        ..Driver::default()
+    };
+    let said = driver.doctor(&flags);
+    says(
+        &said,
+        &[
+            "NVRTC 13.5, ",
+            "not tried beside a driver that does not work",
+            EMULATOR,
+        ],
     );
 }
 

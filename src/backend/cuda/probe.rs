@@ -41,7 +41,8 @@ const CAPABILITY_MAJOR: c_int = 75;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`.
 const CAPABILITY_MINOR: c_int = 76;
 
-/// What cudarc calls on our behalf, the functions of the probe apart.
+/// What cudarc calls on our behalf, the functions of the probe apart, and `cuGetExportTable`: NVRTC
+/// calls `cuInit` and, if that succeeds, this one without asking whether it is there.
 pub const CALLED_LATER: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
@@ -58,6 +59,7 @@ pub const CALLED_LATER: &[&str] = &[
     "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
+    "cuGetExportTable",
     "cuGraphDestroy",
     "cuGraphExecDestroy",
     "cuGraphInstantiateWithFlags",
