@@ -325,12 +325,12 @@ impl Loaded {
         let mut name = ptr::null();
         // SAFETY: it writes a pointer to a static string, or a null pointer for an unknown code.
         let known = unsafe { get(code, &raw mut name) } == SUCCESS && !name.is_null();
+        if !known {
+            return None;
+        }
         // SAFETY: the pointer is not null, and the driver ends its strings by NUL.
-        known.then(|| {
-            unsafe { CStr::from_ptr(name) }
-                .to_string_lossy()
-                .into_owned()
-        })
+        let name = unsafe { CStr::from_ptr(name) };
+        Some(name.to_string_lossy().into_owned())
     }
 }
 
