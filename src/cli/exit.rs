@@ -7,5 +7,5 @@ pub const GOOD: u8 = 0;
 pub const CHECK_FAILED: u8 = 1;
 /// Bad usage or bad input; nothing was written.
 pub const BAD_INPUT: u8 = 2;
-/// The requested backend or device is not here.
+/// A CUDA device was asked for, and it, its driver or its compiler is missing or does not work.
 pub const NO_DEVICE: u8 = 3;
