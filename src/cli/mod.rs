@@ -3,6 +3,7 @@
 //! Results go to stdout, progress and errors to stderr. An error is one sentence; the exit codes are
 //! in [`exit`].
 
+pub mod doctor;
 pub mod exit;
 pub mod gate;
 pub mod inspect;
@@ -28,7 +29,7 @@ use crate::backend::cuda::error::CudaError;
 #[command(version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 good · 1 a gate, bound or verify check failed, or a variant is broken · 2 bad usage \
-    or bad input, nothing written\n\n\
+    or bad input, nothing written · 3 the requested backend or device is not here\n\n\
     Examples:\n  \
     ulpdrift run                                  built-in synthetic V4-Flash weights\n  \
     ulpdrift run ~/models/DeepSeek-V4-Flash       every layer of a checkpoint\n  \
@@ -55,12 +56,18 @@ enum Command {
     Synth(synth::SynthArgs),
     /// Replay recorded tensor-core vectors through the emulator.
     Mma(mma::MmaArgs),
+    /// Show what is here (processor, driver, device, compiler) and what each missing piece means.
+    Doctor(doctor::DoctorArgs),
 }
 
 /// Parses the command line, runs the command and turns its outcome into an exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     let outcome = match Cli::try_parse() {
+        // It has to work where the threads do not start.
+        Ok(Cli {
+            command: Command::Doctor(args),
+        }) => doctor::run(&args),
         Ok(cli) => start_threads().and_then(|()| dispatch(&cli)),
         Err(stop) if usage::is_asked_for(&stop) => {
             print::result(&stop.to_string()).map(|()| ExitCode::from(exit::GOOD))
@@ -103,6 +110,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Variants(args) => variants::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Mma(args) => mma::run(args),
+        Command::Doctor(args) => doctor::run(args),
     }
 }
 

@@ -4,6 +4,7 @@
 mod attacks;
 mod checkpoints;
 mod disk;
+mod doctor;
 mod gates;
 mod refusals;
 mod reproducible;

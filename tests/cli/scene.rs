@@ -13,6 +13,15 @@ use serde_json::Value;
 /// The binary under test.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_ulpdrift");
 
+/// Variables that change what the binary says or how fast it is.
+const CLEARED: [&str; 5] = [
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_TF32_OVERRIDE",
+    "RAYON_NUM_THREADS",
+    "RUST_BACKTRACE",
+    "ULPDRIFT_SIMD",
+];
+
 /// A fresh folder that is the working directory of every command.
 pub struct Scene {
     dir: tempfile::TempDir,
@@ -79,7 +88,7 @@ impl Scene {
     fn finish(&self, line: &str, mut command: Command, env: &[(&str, &str)]) -> Outcome<'_> {
         let before = self.files();
         command.current_dir(self.dir.path());
-        for name in ["ULPDRIFT_SIMD", "RAYON_NUM_THREADS", "RUST_BACKTRACE"] {
+        for name in CLEARED {
             command.env_remove(name);
         }
         command.envs(env.iter().copied());

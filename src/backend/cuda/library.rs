@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::{
+    error::Error,
     ffi::OsStr,
     fs,
     path::{Path, PathBuf},
@@ -24,7 +25,8 @@ pub fn load(name: &OsStr) -> Result<Library, Missing> {
     // SAFETY: loading runs the library's initialisers. These are NVIDIA's own libraries, or what the
     // user put in their place; they have no requirements on the caller.
     unsafe { Library::new(name) }.map_err(|error| {
-        let reason = error.to_string();
+        // The loader's own words are the cause of libloading's "dlopen failed".
+        let reason = error.source().unwrap_or(&error).to_string();
         // Only about this very file: a library that it depends on may be what is missing.
         let absent = format!(
             "{}: cannot open shared object file: No such file",

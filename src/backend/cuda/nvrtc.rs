@@ -78,7 +78,10 @@ impl Nvrtc {
             None => find()?,
         };
         let api = Api::of(&library, &name)?;
-        let path = path_of(&api).unwrap_or(name);
+        let path = match path {
+            Some(path) => path.to_path_buf(),
+            None => library::path_of(api.version as usize).unwrap_or(name),
+        };
         let version = api.version(&path)?;
         let archs = api.archs(&path)?;
         Ok(Self {
@@ -229,10 +232,6 @@ fn find() -> Result<(Library, PathBuf), CudaError> {
         }
     }
     Err(unloadable.unwrap_or(CudaError::NoNvrtc { path: None }))
-}
-
-fn path_of(api: &Api) -> Option<PathBuf> {
-    library::path_of(api.version as usize)
 }
 
 fn broken(path: &Path, reason: String) -> CudaError {

@@ -41,8 +41,9 @@ const CAPABILITY_MAJOR: c_int = 75;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`.
 const CAPABILITY_MINOR: c_int = 76;
 
-/// What cudarc calls on our behalf, the functions of the probe apart.
-const CALLED_LATER: &[&str] = &[
+/// What cudarc calls on our behalf, the functions of the probe apart, and `cuGetExportTable`: NVRTC
+/// calls `cuInit` and, if that succeeds, this one without asking whether it is there.
+pub const CALLED_LATER: &[&str] = &[
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
     "cuCtxSynchronize",
@@ -58,6 +59,7 @@ const CALLED_LATER: &[&str] = &[
     "cuFuncSetAttribute",
     "cuGetErrorName",
     "cuGetErrorString",
+    "cuGetExportTable",
     "cuGraphDestroy",
     "cuGraphExecDestroy",
     "cuGraphInstantiateWithFlags",
@@ -323,12 +325,12 @@ impl Loaded {
         let mut name = ptr::null();
         // SAFETY: it writes a pointer to a static string, or a null pointer for an unknown code.
         let known = unsafe { get(code, &raw mut name) } == SUCCESS && !name.is_null();
+        if !known {
+            return None;
+        }
         // SAFETY: the pointer is not null, and the driver ends its strings by NUL.
-        known.then(|| {
-            unsafe { CStr::from_ptr(name) }
-                .to_string_lossy()
-                .into_owned()
-        })
+        let name = unsafe { CStr::from_ptr(name) };
+        Some(name.to_string_lossy().into_owned())
     }
 }
 

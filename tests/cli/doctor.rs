@@ -1,0 +1,423 @@
+//! `doctor` beside drivers and compilers that are absent, broken, too old, or work: exit code 0, a
+//! sentence for each, never a panic. The drivers are stubs, made here of a few lines of Rust.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
+
+use ulpdrift::backend::cuda::{
+    error::CudaError,
+    probe::{self, CALLED_LATER},
+};
+
+use crate::scene::Scene;
+
+const EMULATOR: &str = "run uses the emulator";
+
+/// Says past the test harness, which hides what passing tests print, that nothing was tested.
+fn skipped(why: &str) {
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let _ = writeln!(io::stderr(), "skipped: {why}: {test}");
+}
+
+/// Makes a shared library of Rust source.
+fn library(scene: &Scene, name: &str, text: &str) {
+    scene.put("stub.rs", text);
+    let made = Command::new("rustc")
+        .args(["--edition=2024", "--crate-type=cdylib", "-o"])
+        .args([scene.path(name), scene.path("stub.rs")])
+        .status();
+    assert!(made.unwrap().success());
+}
+
+/// A driver that answers, unless told otherwise, with one H100 and CUDA 13.0.
+struct Driver {
+    init: i32,
+    version: i32,
+    count: i32,
+    capability: (i32, i32),
+    lacks: &'static str,
+}
+
+impl Default for Driver {
+    fn default() -> Self {
+        Self {
+            init: 0,
+            version: 13000,
+            count: 1,
+            capability: (9, 0),
+            lacks: "",
+        }
+    }
+}
+
+impl Driver {
+    /// Its functions by name, each with its arguments and body.
+    fn functions(&self) -> Vec<(&str, &str, String)> {
+        let Self {
+            init,
+            version,
+            count,
+            capability: (major, minor),
+            ..
+        } = self;
+        vec![
+            ("cuInit", "_: u32", format!("{init}")),
+            ("cuDriverGetVersion", "to: *mut i32", format!("unsafe {{ *to = {version} }}; 0")),
+            ("cuDeviceGetCount", "to: *mut i32", format!("unsafe {{ *to = {count} }}; 0")),
+            ("cuDeviceGet", "to: *mut i32, n: i32", "unsafe { *to = n }; 0".to_owned()),
+            (
+                "cuDeviceGetName",
+                "to: *mut u8, _: i32, _: i32",
+                "for (i, b) in b\"Stub \\x1b[31m card\\0\".iter().enumerate() { unsafe { *to.add(i) = *b } }; 0"
+                    .to_owned(),
+            ),
+            (
+                "cuDeviceGetAttribute",
+                "to: *mut i32, which: i32, _: i32",
+                format!("unsafe {{ *to = match which {{ 16 => 132, 75 => {major}, 76 => {minor}, _ => 0 }} }}; 0"),
+            ),
+            ("cuDeviceTotalMem_v2", "to: *mut usize, _: i32", "unsafe { *to = 80 << 30 }; 0".to_owned()),
+            (
+                "cuGetErrorName",
+                "_: i32, to: *mut *const u8",
+                "unsafe { *to = b\"CUDA_ERROR_OF_THE_STUB\\0\".as_ptr() }; 0".to_owned(),
+            ),
+        ]
+    }
+
+    fn source(&self) -> String {
+        let own = self.functions();
+        let rest = CALLED_LATER
+            .iter()
+            .filter(|name| own.iter().all(|(known, ..)| known != *name))
+            .map(|name| (*name, "", "999".to_owned()));
+        own.iter()
+            .cloned()
+            .chain(rest)
+            .filter(|(name, ..)| *name != self.lacks)
+            .map(|(name, arguments, body)| {
+                format!("#[unsafe(no_mangle)]\npub extern \"C\" fn {name}({arguments}) -> i32 {{ {body} }}\n")
+            })
+            .collect()
+    }
+
+    /// What `doctor FLAGS` says beside it, its line breaks and columns apart.
+    fn doctor(&self, flags: &str) -> String {
+        let scene = Scene::new();
+        library(&scene, "libcuda.so.1", &self.source());
+        // A machine with a driver may have the other name too, which is looked for first.
+        fs::copy(scene.path("libcuda.so.1"), scene.path("libcuda.so")).unwrap();
+        doctor(&scene, flags, &[])
+    }
+}
+
+/// What `doctor FLAGS` says where the loader looks into the scene's folder first.
+fn doctor(scene: &Scene, flags: &str, env: &[(&str, &str)]) -> String {
+    let folder = scene.path("");
+    let mut env = env.to_vec();
+    env.push(("LD_LIBRARY_PATH", folder.to_str().unwrap()));
+    let outcome = scene.ulpdrift_with(&format!("doctor {flags}"), &env);
+    words(&outcome.exits_with(0).remarks_nothing().stdout)
+}
+
+fn words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[track_caller]
+fn says(said: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(said.contains(part), "no {part:?} in {said:?}");
+    }
+}
+
+#[test]
+fn no_driver() {
+    let here = probe::probe();
+    if !matches!(here, Err(CudaError::NoDriver { .. })) {
+        return skipped("a driver is here");
+    }
+    let said = doctor(&Scene::new(), "", &[]);
+    let sentence = "driver no NVIDIA driver is here: the loader finds no libcuda.so.1; install the \
+                    driver, or use --backend emulate";
+    says(&said, &[sentence, EMULATOR, "see the driver above"]);
+}
+
+#[test]
+fn a_driver_that_is_no_library() {
+    let scene = Scene::new()
+        .file("libcuda.so.1", "text")
+        .file("libcuda.so", "text");
+    if !matches!(probe::probe(), Err(CudaError::NoDriver { .. })) {
+        return skipped("a driver is here, and is found instead");
+    }
+    let said = doctor(&scene, "", &[]);
+    says(
+        &said,
+        &[
+            "driver the NVIDIA driver does not load (",
+            "; reinstall the driver",
+            EMULATOR,
+        ],
+    );
+}
+
+#[test]
+fn a_driver_without_a_function() {
+    for lacks in [
+        "cuInit",
+        "cuGetExportTable",
+        "cuDeviceGetCount",
+        "cuDeviceTotalMem_v2",
+        "cuEventElapsedTime_v2",
+    ] {
+        let said = Driver {
+            lacks,
+            ..Driver::default()
+        }
+        .doctor("");
+        let sentence = format!("has no function {lacks}; reinstall the driver, or use");
+        says(
+            &said,
+            &[
+                "driver the NVIDIA driver is broken: libcuda.so",
+                &sentence,
+                EMULATOR,
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_driver_that_returns_an_error() {
+    let said = Driver {
+        init: 999,
+        ..Driver::default()
+    }
+    .doctor("");
+    let sentence = "driver the NVIDIA driver does not work: cuInit returned error 999 \
+                    (CUDA_ERROR_OF_THE_STUB); check it with nvidia-smi";
+    says(&said, &[sentence, EMULATOR]);
+    let driver = Driver {
+        init: 3,
+        lacks: "cuGetErrorName",
+        ..Driver::default()
+    };
+    says(&driver.doctor(""), &["cuInit returned error 3; check it"]);
+}
+
+#[test]
+fn a_driver_without_devices() {
+    for driver in [
+        Driver {
+            count: 0,
+            ..Driver::default()
+        },
+        Driver {
+            init: 100,
+            ..Driver::default()
+        },
+    ] {
+        let said = driver.doctor("");
+        says(
+            &said,
+            &[
+                "driver the NVIDIA driver finds no device; make one visible",
+                EMULATOR,
+            ],
+        );
+    }
+}
+
+#[test]
+fn devices_that_the_environment_hides() {
+    let scene = Scene::new();
+    let source = Driver {
+        init: 100,
+        ..Driver::default()
+    }
+    .source();
+    library(&scene, "libcuda.so", &source);
+    let env = [("CUDA_VISIBLE_DEVICES", "7"), ("NVIDIA_TF32_OVERRIDE", "1")];
+    let said = doctor(&scene, "", &env);
+    says(
+        &said,
+        &[
+            "finds no device, and CUDA_VISIBLE_DEVICES='7' hides all that it does not list;",
+            "environment CUDA_VISIBLE_DEVICES=7: hides",
+            "environment NVIDIA_TF32_OVERRIDE=1: changes what the cublas-* variants compute",
+        ],
+    );
+}
+
+#[test]
+fn a_driver_that_is_too_old() {
+    let said = Driver {
+        version: 12040,
+        ..Driver::default()
+    }
+    .doctor("");
+    let sentence = "driver the NVIDIA driver is too old: it supports CUDA 12.4, expected 12.8 or \
+                    newer; update the driver";
+    says(&said, &[sentence, EMULATOR]);
+    let said = Driver {
+        version: 12080,
+        ..Driver::default()
+    }
+    .doctor("");
+    says(&said, &["driver supports CUDA 12.8", "device 0"]);
+}
+
+#[test]
+fn a_device_without_a_compiler() {
+    let said = Driver::default().doctor("--nvrtc absent.so");
+    says(
+        &said,
+        &[
+            "driver supports CUDA 13.0",
+            r"device 0 Stub \u{1b}[31m card, sm_90, 132 SMs, 80.0 GiB",
+            "NVRTC no NVRTC is here, the compiler of the kernels: 'absent.so' does not exist;",
+            EMULATOR,
+            "see NVRTC above",
+        ],
+    );
+}
+
+#[test]
+fn a_device_that_is_not_modelled() {
+    let said = Driver {
+        capability: (7, 5),
+        ..Driver::default()
+    }
+    .doctor("");
+    says(
+        &said,
+        &[
+            "has compute capability 7.5, whose",
+            EMULATOR,
+            "see device 0 above",
+        ],
+    );
+}
+
+/// The NVRTC of the test environment, which `scripts/test` installs.
+fn pinned_nvrtc() -> Option<PathBuf> {
+    let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
+    let found = fs::read_dir(lib).ok().and_then(|pythons| {
+        pythons
+            .flatten()
+            .map(|python| python.path().join("site-packages/nvidia/cu13/lib"))
+            .find(|folder| folder.join("libnvrtc.so.13").is_file())
+    });
+    if found.is_none() {
+        skipped("no NVRTC in .venv");
+    }
+    found
+}
+
+#[test]
+fn a_device_and_a_compiler() {
+    let Some(folder) = pinned_nvrtc() else { return };
+    let flags = format!("--nvrtc '{}'", folder.join("libnvrtc.so.13").display());
+    let said = Driver::default().doctor(&flags);
+    says(
+        &said,
+        &[
+            "NVRTC 13.5, ",
+            "compiles for sm_ 75 80 86 87 88 89 90 100",
+            "compiled a trial kernel for sm_90",
+            "run uses the CUDA backend on device 0, unless told --backend emulate",
+        ],
+    );
+
+    let newer = Driver {
+        capability: (12, 9),
+        ..Driver::default()
+    };
+    let refused = "NVRTC 13.5 does not compile for sm_129: it knows sm_75, sm_80,";
+    says(
+        &newer.doctor(&flags),
+        &[refused, EMULATOR, "see NVRTC above"],
+    );
+}
+
+/// NVRTC calls the driver itself, and one without this function brings it down.
+#[test]
+fn a_compiler_beside_a_broken_driver() {
+    let Some(folder) = pinned_nvrtc() else { return };
+    let flags = format!("--nvrtc '{}'", folder.join("libnvrtc.so.13").display());
+    let driver = Driver {
+        lacks: "cuGetExportTable",
+        ..Driver::default()
+    };
+    let said = driver.doctor(&flags);
+    says(
+        &said,
+        &[
+            "NVRTC 13.5, ",
+            "not tried beside a driver that does not work",
+            EMULATOR,
+        ],
+    );
+}
+
+/// The loader's own search, where the file has a version in its name and no link without one.
+#[test]
+fn a_compiler_that_the_loader_finds() {
+    let Some(folder) = pinned_nvrtc() else { return };
+    let env = [("LD_LIBRARY_PATH", folder.to_str().unwrap())];
+    let scene = Scene::new();
+    let said = scene
+        .ulpdrift_with("doctor", &env)
+        .exits_with(0)
+        .remarks_nothing()
+        .stdout;
+    says(
+        &words(&said),
+        &[
+            "NVRTC 13.5, ",
+            "/libnvrtc.so.13 compiles for",
+            "compiled a trial",
+        ],
+    );
+}
+
+#[test]
+fn a_compiler_without_its_builtins() {
+    let Some(folder) = pinned_nvrtc() else { return };
+    let scene = Scene::new();
+    let alone = scene.path("libnvrtc.so.13");
+    std::os::unix::fs::symlink(folder.join("libnvrtc.so.13"), alone).unwrap();
+    let said = doctor(&scene, "--nvrtc libnvrtc.so.13", &[]);
+    says(
+        &said,
+        &[
+            "the NVRTC at libnvrtc.so.13 is incomplete: ",
+            "; put libnvrtc-builtins of the same version beside it",
+        ],
+    );
+}
+
+#[test]
+fn a_compiler_without_functions() {
+    let scene = Scene::new();
+    library(&scene, "libnvrtc.so.13", "");
+    let broken = "NVRTC the NVRTC at libnvrtc.so.13 is broken: it has no function nvrtcVersion;";
+    says(&doctor(&scene, "--nvrtc libnvrtc.so.13", &[]), &[broken]);
+    says(&doctor(&scene, "", &[]), &[broken]);
+}
+
+#[test]
+fn a_processor_told_to_do_what_it_cannot() {
+    let said = doctor(&Scene::new(), "", &[("ULPDRIFT_SIMD", "sse9")]);
+    says(&said, &["vectors ULPDRIFT_SIMD: ", "threads "]);
+    let threads = [("RAYON_NUM_THREADS", "100000000")];
+    let said = doctor(&Scene::new(), "", &threads);
+    says(&said, &["; RAYON_NUM_THREADS=100000000 asks for others"]);
+}
