@@ -11,6 +11,9 @@
 // dot times rms rounded to SCALED, or dot itself where x was normalised first.
 #include "common.cuh"
 
+// Partial sums on their way at once: the additions wait for one another, the loads do not.
+#define AT_ONCE 21
+
 extern "C" __global__ void finish(const float* __restrict__ partials, const float* __restrict__ rms,
                                   float* __restrict__ dot, float* __restrict__ mixes, int tokens, int outputs,
                                   int splits) {
@@ -18,8 +21,15 @@ extern "C" __global__ void finish(const float* __restrict__ partials, const floa
     const long long index = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= size) return;
     float sum = stored<PARTIALS>(partials[index]);
-    for (int split = 1; split < splits; ++split)
-        sum = __fadd_rn(sum, stored<PARTIALS>(partials[split * size + index]));
+    int split = 1;
+    for (; split + AT_ONCE <= splits; split += AT_ONCE) {
+        float next[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) next[i] = partials[(split + i) * size + index];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; ++i) sum = __fadd_rn(sum, stored<PARTIALS>(next[i]));
+    }
+    for (; split < splits; ++split) sum = __fadd_rn(sum, stored<PARTIALS>(partials[split * size + index]));
     sum = stored<OUTPUT>(sum);
     dot[index] = sum;
 #if NORM_BEFORE

@@ -6,18 +6,17 @@
 //   partials [S, T, N] fp32
 //
 // Macros from the host: X_BF16, X_ROUND, W_ROUND, NORM_BEFORE, VECTOR (every bound and K are multiples of 8),
-// GROUPS = ceil(N / 12), PRODUCTS and PRODUCT_LIST as in project_mma.cu.
+// GROUPS = ceil(N / 12), MINE tokens of a thread, PRODUCTS and PRODUCT_LIST as in project_mma.cu.
 //
-// Tiles: a block takes 128 tokens, all outputs and one range; a thread takes 8 tokens, 16 apart, by 12 outputs.
+// Tiles: a block takes 16 * MINE tokens, all outputs and one range; a thread takes MINE tokens, 16 apart, by 12 outputs.
 // K goes by in chunks of 32 through two buffers in shared memory.
 //
 // Order: per output one accumulator from +0; for each product in turn, acc = fmaf(x, w, acc), k ascending.
 #include "common.cuh"
 
 #define CHUNK 32
-#define TOKENS 128
 #define APART 16
-#define MINE (TOKENS / APART)
+#define TOKENS (APART * MINE)
 #define OUTPUTS 12
 #define THREADS (APART * GROUPS)
 // Four k at a time: one load per row.
@@ -28,8 +27,8 @@ typedef u16 X;
 #else
 typedef float X;
 #endif
-// Rows apart so that the 16 rows of a load meet different banks.
-#define X_ROW (CHUNK + 4)
+// Rows apart so that those of a load meet different banks, and whole pieces of 16 bytes.
+#define X_ROW (CHUNK + 16 / sizeof(X))
 #define W_ROW (CHUNK + 4)
 
 struct __align__(16) Stage {
@@ -48,20 +47,22 @@ __device__ __forceinline__ int held(int k, int end, int piece) { return min(max(
 // Brings x and w of k in start..min(start + CHUNK, end); the rest is zero, as are rows that are not there.
 __device__ __forceinline__ void fetch(Stage& stage, const Inputs& in, int start, int end) {
 #if VECTOR
-    const int x_piece = 8 / sizeof(X), w_piece = 4;
-    for (int i = threadIdx.x; i < TOKENS * (CHUNK / x_piece); i += THREADS) {
-        int row = i / (CHUNK / x_piece), k = start + i % (CHUNK / x_piece) * x_piece;
-        int token = in.first_token + row;
-        int count = token < in.tokens ? held(k, end, x_piece) : 0;
-        const X* from = count ? in.x + (long long)token * in.depth + k : in.x;
-        copy_8(&stage.x[row][k - start], from, count * (int)sizeof(X));
+    // A thread stays with one piece of the rows, so that from row to row it only moves on.
+    const int x_piece = 16 / sizeof(X), x_pieces = CHUNK / x_piece, x_rows = THREADS / x_pieces;
+    const int k = threadIdx.x % x_pieces * x_piece, bytes = held(start + k, end, x_piece) * (int)sizeof(X);
+    const X* from = in.x + (bytes ? start + k : 0);
+#pragma unroll
+    for (int row = threadIdx.x / x_pieces; row < TOKENS; row += x_rows) {
+        const int token = in.first_token + row;
+        copy_16(&stage.x[row][k], from + (long long)min(token, in.tokens - 1) * in.depth, token < in.tokens ? bytes : 0);
     }
-    for (int i = threadIdx.x; i < OUTPUTS * GROUPS * (CHUNK / w_piece); i += THREADS) {
-        int row = i / (CHUNK / w_piece), k = start + i % (CHUNK / w_piece) * w_piece;
-        int count = row < in.outputs ? held(k, end, w_piece) : 0;
-        const float* from = count ? in.w + (long long)row * in.depth + k : in.w;
-        copy_16(&stage.w[row][k - start], from, count * (int)sizeof(float));
-    }
+    const int w_piece = 4, w_pieces = CHUNK / w_piece, w_rows = THREADS / w_pieces;
+    const int w_k = threadIdx.x % w_pieces * w_piece, w_bytes = held(start + w_k, end, w_piece) * (int)sizeof(float);
+    const float* w_from = in.w + (w_bytes ? start + w_k : 0);
+#pragma unroll
+    for (int row = threadIdx.x / w_pieces; row < OUTPUTS * GROUPS; row += w_rows)
+        copy_16(&stage.w[row][w_k], w_from + (long long)min(row, in.outputs - 1) * in.depth,
+                row < in.outputs ? w_bytes : 0);
 #else
     for (int i = threadIdx.x; i < TOKENS * CHUNK; i += THREADS) {
         int row = i / CHUNK, k = start + i % CHUNK, token = in.first_token + row;

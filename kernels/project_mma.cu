@@ -1,238 +1,290 @@
 // The projection on a matrix unit: partials[s,t,n] = sum over range s of x[t,k] w[n,k].
 //
-//   x        [T, K] bf16 codes (X_BF16 = 1) or fp32      w  [N, K] fp32
-//   rms      [T] fp32, read where NORM_BEFORE = 1        bounds  [S + 1]: range s is bounds[s]..bounds[s+1]
+//   x        [T, K] bf16 codes (X_BF16 = 1) or fp32      w  packed by pack_weights.cu
+//   rms      [T] fp32, read where NORM_BEFORE = 1        bounds  [S + 1]: range s is k bounds[s]..bounds[s+1]
+//   groups   [S + 1]: its groups of 16 k are groups[s]..groups[s+1]
 //   partials [S, T, N] fp32
 //
-// Macros from the host: UNIT, X_BF16, X_ROUND, W_ROUND, NORM_BEFORE, N_TILES = ceil(N / 8), M_TILES,
-// STAGES, VECTOR (every bound and K are multiples of 8), and the products of a compensated recipe: PRODUCTS of
-// them, and PRODUCT_LIST, one PRODUCT(number, part of x, part of w) each, in the order their chains run.
+// Macros from the host: UNIT, X_BF16, X_ROUND, NORM_BEFORE, N_TILES = ceil(N / 8), M_TILES tiles of 16
+// tokens per warp, WARPS, AHEAD, VECTOR (every bound and K are multiples of 8), and the products of a compensated
+// recipe: PRODUCTS of them, and PRODUCT_LIST, one PRODUCT(number, part of x, part of w) each, in the order their
+// chains run.
 //
-// Tiles: a block takes 16 * M_TILES tokens, all outputs and one range; a warp takes 16 tokens by 8
-// outputs. K goes by in chunks of 64 through STAGES buffers in shared memory.
+// Tiles: a block takes 16 * M_TILES * WARPS tokens, all outputs and one range; a warp takes 16 * M_TILES tokens and all
+// outputs. k goes by in groups of 16, AHEAD groups to a chunk. Each warp streams its rows of x straight into
+// registers, AHEAD groups ahead. Two chunks of w lie in shared memory: one is read while the other is filled.
 //
-// Order: per output one accumulator from +0; for each product in turn, k ascending by the unit's 8 or 16,
-// the last step filled up with zeros. Tiles, warps and stages move no bit.
+// Order: per output one accumulator from +0; for each product in turn, k ascending by the unit's 8 or 16, the last
+// group filled up with zeros. Tiles, warps and chunks move no bit.
 //
-// Lanes (g = lane / 4, t = lane % 4): accumulators 0..3 are (token g, outputs 2t, 2t+1) and (token g+8, the
-// same). Inside one instruction the sum is exact from sm_90 on, so that any lane may bring any k of its
-// block: each brings neighbours, which are one load. Before sm_90 an instruction is two blocks, and
-// lanes bring the k that the instruction set names.
-#include "common.cuh"
+// Lanes (g = lane / 4, t = lane % 4): accumulators 0..3 are (token g, outputs 2t, 2t+1) and (token g+8, the same). Which
+// k of a group a lane brings: KOF in matrix.cuh.
+#include "matrix.cuh"
 
-#define CHUNK 64
-#define TOKENS (16 * M_TILES)
-#define THREADS (32 * M_TILES * N_TILES)
-#if UNIT == UNIT_TF32
-#define STEP 8
-#else
-#define STEP 16
-#endif
+#define CHUNK (GROUP * AHEAD)
+#define TOKENS (16 * M_TILES * WARPS)
+#define THREADS (32 * WARPS)
 
 #if X_BF16
 typedef u16 X;
-// Rows apart so that the lanes of a load meet different banks.
-#define X_ROW (CHUNK + (UNIT == UNIT_TF32 ? 8 : 16))
 #else
 typedef float X;
-#define X_ROW (CHUNK + (UNIT == UNIT_TF32 ? 8 : 16))
 #endif
-#define W_ROW (CHUNK + (UNIT == UNIT_TF32 ? 8 : 16))
 
-struct __align__(16) Stage {
-    X x[TOKENS][X_ROW];
-    float w[8 * N_TILES][W_ROW];
+#define STREAMED (VECTOR && NEIGHBOURS)
+
+struct Chunk {
+    Weights of[AHEAD][N_TILES][32];
 };
 
-struct Inputs {
-    const X* x;
-    const float* w;
-    int tokens, outputs, depth, first_token;
-};
-
-// Elements of a row that the 16-byte piece at `k` holds, below `end`.
-__device__ __forceinline__ int held(int k, int end, int piece) { return min(max(end - k, 0), piece); }
-
-// Brings x and w of k in start..min(start + CHUNK, end); the rest is zero, as are rows that are not there.
-__device__ __forceinline__ void fetch(Stage& stage, const Inputs& in, int start, int end) {
-#if VECTOR
-    const int x_piece = 16 / sizeof(X), w_piece = 4;
-    for (int i = threadIdx.x; i < TOKENS * (CHUNK / x_piece); i += THREADS) {
-        int row = i / (CHUNK / x_piece), k = start + i % (CHUNK / x_piece) * x_piece;
-        int token = in.first_token + row;
-        int count = token < in.tokens ? held(k, end, x_piece) : 0;
-        const X* from = count ? in.x + (long long)token * in.depth + k : in.x;
-        copy_16(&stage.x[row][k - start], from, count * (int)sizeof(X));
-    }
-    for (int i = threadIdx.x; i < 8 * N_TILES * (CHUNK / w_piece); i += THREADS) {
-        int row = i / (CHUNK / w_piece), k = start + i % (CHUNK / w_piece) * w_piece;
-        int count = row < in.outputs ? held(k, end, w_piece) : 0;
-        const float* from = count ? in.w + (long long)row * in.depth + k : in.w;
-        copy_16(&stage.w[row][k - start], from, count * (int)sizeof(float));
-    }
-#else
-    for (int i = threadIdx.x; i < TOKENS * CHUNK; i += THREADS) {
-        int row = i / CHUNK, k = start + i % CHUNK, token = in.first_token + row;
-        bool there = token < in.tokens && k < end;
-        stage.x[row][i % CHUNK] = there ? in.x[(long long)token * in.depth + k] : X(0);
-    }
-    for (int i = threadIdx.x; i < 8 * N_TILES * CHUNK; i += THREADS) {
-        int row = i / CHUNK, k = start + i % CHUNK;
-        bool there = row < in.outputs && k < end;
-        stage.w[row][i % CHUNK] = there ? in.w[(long long)row * in.depth + k] : 0.0f;
-    }
-#endif
-}
-
-// x of one place on its way into part `part`: normalised first if the recipe says so.
-__device__ __forceinline__ float x_value(X raw, float rms, int part) {
-    float value = widen(raw);
-#if NORM_BEFORE
-    value = __fmul_rn(value, rms);
-#endif
-    return remainder_of<X_ROUND>(value, part);
-}
-
-__device__ __forceinline__ float w_value(float raw, int part) { return remainder_of<W_ROUND>(raw, part); }
-
-#if UNIT == UNIT_TF32
-// The registers of a step: slots t and t + 4 of the instruction.
-#if __CUDA_ARCH__ >= 900
-#define SLOT_LOW(t) (2 * (t))
-#define SLOT_HIGH(t) (2 * (t) + 1)
-#else
-#define SLOT_LOW(t) (t)
-#define SLOT_HIGH(t) ((t) + 4)
-#endif
-#else
-// Pairs of neighbours: slots 2t, 2t + 1 and 2t + 8, 2t + 9.
-#if __CUDA_ARCH__ >= 900
-#define SLOT_LOW(t) (4 * (t))
-#define SLOT_HIGH(t) (4 * (t) + 2)
-#else
-#define SLOT_LOW(t) (2 * (t))
-#define SLOT_HIGH(t) (2 * (t) + 8)
-#endif
-#endif
-
-#if UNIT == UNIT_BF16
-#define PACK pack_bf16
-#else
-#define PACK pack_f16
-#endif
-
-// The unit ignores the low 13 bits of a register: truncation needs no instruction.
-template <int ROUNDING>
-__device__ __forceinline__ u32 tf32_register(float x) {
-    return __float_as_uint(ROUNDING == ROUND_TF32_TRUNCATE ? x : rounded<ROUNDING>(x));
-}
-
-// Register of x at `at`; from there one value (tf32) or a pair.
-__device__ __forceinline__ u32 x_register(const X* at, float rms, int part) {
-#if UNIT == UNIT_TF32
-    return tf32_register<X_ROUND>(x_value(at[0], rms, part));
-#elif UNIT == UNIT_BF16 && X_BF16 && !NORM_BEFORE
-    // bf16 already: its first part is itself.
-    if (part == 0) return *(const u32*)at;
-#endif
-#if UNIT != UNIT_TF32
-    return PACK(x_value(at[0], rms, part), x_value(at[1], rms, part));
-#endif
-}
-
-__device__ __forceinline__ u32 w_register(const float* at, int part) {
-#if UNIT == UNIT_TF32
-    return tf32_register<W_ROUND>(w_value(at[0], part));
-#else
-    return PACK(w_value(at[0], part), w_value(at[1], part));
-#endif
-}
-
-__device__ __forceinline__ void multiply(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-#if UNIT == UNIT_TF32
-    mma_tf32(sum, a, b);
-#elif UNIT == UNIT_BF16
-    mma_bf16(sum, a, b);
-#else
-    mma_f16(sum, a, b);
-#endif
-}
-
-// One warp's accumulators and where they lie.
-struct Warp {
-    int token, output, group, place;
-    float rms[2];
-    float sum[4];
-};
-
-template <int X_PART, int W_PART>
-__device__ __forceinline__ void step(Warp& warp, const Stage& stage, int k) {
-    const X* low = &stage.x[warp.token + warp.group][k];
-    const X* high = &stage.x[warp.token + warp.group + 8][k];
-    const float* w = &stage.w[warp.output + warp.group][k];
-    const int first = SLOT_LOW(warp.place), second = SLOT_HIGH(warp.place);
-    u32 a[4] = {x_register(low + first, warp.rms[0], X_PART), x_register(high + first, warp.rms[1], X_PART),
-                x_register(low + second, warp.rms[0], X_PART), x_register(high + second, warp.rms[1], X_PART)};
-    u32 b[2] = {w_register(w + first, W_PART), w_register(w + second, W_PART)};
-    multiply(warp.sum, a, b);
-}
-
-// All steps of a chunk that holds `count` of k.
-template <int X_PART, int W_PART>
-__device__ __forceinline__ void chunk(Warp& warp, const Stage& stage, int count) {
-    if (count >= CHUNK) {
+// Starts the copy of a chunk of packed weights that holds `groups` of 16 k.
+__device__ __forceinline__ void fetch_weights(Chunk& chunk, const Weights* from, int groups) {
+    const int pieces = min(groups, AHEAD) * N_TILES * 32 * (int)sizeof(Weights) / 16;
 #pragma unroll
-        for (int k = 0; k < CHUNK; k += STEP) step<X_PART, W_PART>(warp, stage, k);
-    } else {
-        for (int k = 0; k < count; k += STEP) step<X_PART, W_PART>(warp, stage, k);
+    for (int i = threadIdx.x; i < (int)sizeof(Chunk) / 16; i += THREADS) {
+        if (i < pieces) copy_16((uint4*)&chunk + i, (const uint4*)from + i, 16);
     }
+    commit_copies();
+}
+
+// What a lane brings of one row of x for one group: as it is stored.
+#if X_BF16
+typedef uint2 Raw;
+#else
+typedef float4 Raw;
+#endif
+
+// A lane's share of a group that lies wholly below `end`; `row` is the row's first element.
+__device__ __forceinline__ Raw load_group(const X* row, int k, int place) {
+#if X_BF16
+    return __ldg((const uint2*)(row + k + 4 * place));
+#else
+    const float2 first = __ldg((const float2*)(row + k + KOF(place, 0)));
+    const float2 second = __ldg((const float2*)(row + k + KOF(place, 2)));
+    return {first.x, first.y, second.x, second.y};
+#endif
+}
+
+// The same in fp32, in the order of KOF.
+__device__ __forceinline__ void widen_group(float (&x)[4], Raw raw, int place) {
+#if X_BF16
+#if EXCHANGE
+    const u32 other = __shfl_xor_sync(0xffffffffu, place < 2 ? raw.y : raw.x, 2);
+    raw = place < 2 ? uint2{raw.x, other} : uint2{other, raw.y};
+#endif
+    x[0] = __uint_as_float(raw.x << 16);
+    x[1] = __uint_as_float(raw.x & 0xffff0000u);
+    x[2] = __uint_as_float(raw.y << 16);
+    x[3] = __uint_as_float(raw.y & 0xffff0000u);
+#else
+    x[0] = raw.x;
+    x[1] = raw.y;
+    x[2] = raw.z;
+    x[3] = raw.w;
+#endif
+}
+
+// A lane's share of a group that may end within, zeros beyond.
+__device__ __forceinline__ void load_guarded(float (&x)[4], const X* row, int k, int end, int place) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const int at = k + KOF(place, i);
+        x[i] = at < end ? widen(row[at]) : 0.0f;
+    }
+}
+
+// Part `part` of x, still to be rounded.
+__device__ __forceinline__ float x_left(float x, float rms, int part) {
+#if NORM_BEFORE
+    x = __fmul_rn(x, rms);
+#endif
+    return remainder_of<X_ROUND>(x, part);
+}
+
+// A warp's 16 tokens: rows g and g + 8.
+struct Tile {
+    const X* row[2];
+    float rms[2];
+    float sum[N_TILES][4];
+};
+
+// One group on its way through the unit.
+template <int X_PART>
+__device__ __forceinline__ void multiply(Tile& tile, const float (&low)[4], const float (&high)[4],
+                                         const Weights (&weights)[N_TILES]) {
+    u32 a[2][4];
+    float x[2][4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        x[0][i] = x_left(low[i], tile.rms[0], X_PART);
+        x[1][i] = x_left(high[i], tile.rms[1], X_PART);
+    }
+#if UNIT == UNIT_TF32
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[step][i] = tf32_register<X_ROUND>(x[i % 2][2 * step + i / 2]);
+    }
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) mma_tf32(tile.sum[n], a[0], {weights[n].x, weights[n].y});
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) mma_tf32(tile.sum[n], a[1], {weights[n].z, weights[n].w});
+#else
+#pragma unroll
+    for (int i = 0; i < 4; ++i) a[0][i] = PACK(x[i % 2][2 * (i / 2)], x[i % 2][2 * (i / 2) + 1]);
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) {
+#if UNIT == UNIT_BF16
+        mma_bf16(tile.sum[n], a[0], {weights[n].x, weights[n].y});
+#else
+        mma_f16(tile.sum[n], a[0], {weights[n].x, weights[n].y});
+#endif
+    }
+#endif
+}
+
+template <int X_PART>
+__device__ __forceinline__ void multiply_raw(Tile& tile, const Raw (&raw)[2], const Weights (&weights)[N_TILES],
+                                             int place) {
+#if UNIT == UNIT_BF16 && X_BF16 && !NORM_BEFORE && !EXCHANGE
+    // bf16 already: its first part is itself.
+    if (X_PART == 0) {
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n)
+            mma_bf16(tile.sum[n], {raw[0].x, raw[1].x, raw[0].y, raw[1].y}, {weights[n].x, weights[n].y});
+        return;
+    }
+#endif
+    float low[4], high[4];
+    widen_group(low, raw[0], place);
+    widen_group(high, raw[1], place);
+    multiply<X_PART>(tile, low, high, weights);
+}
+
+__device__ __forceinline__ void load_weights(Weights (&weights)[N_TILES], const Chunk& chunk, int group, int lane) {
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) weights[n] = chunk.of[group][n][lane];
+}
+
+// One product over a range.
+template <int X_PART>
+__device__ __forceinline__ void product(Tile (&tiles)[M_TILES], Chunk (&chunks)[2], const Weights* w, int begin,
+                                        int end) {
+    const int lane = threadIdx.x % 32, place = lane % 4;
+    int groups = (end - begin + GROUP - 1) / GROUP;
+    fetch_weights(chunks[0], w, groups);
+#if STREAMED
+    Raw ahead[AHEAD][M_TILES][2];
+#pragma unroll
+    for (int i = 0; i < AHEAD; ++i) {
+        const int k = begin + GROUP * i;
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                ahead[i][m][half] = k + GROUP <= end ? load_group(tiles[m].row[half], k, place) : Raw{};
+        }
+    }
+#endif
+    int turn = 0;
+    for (int start = begin; start < end; start += CHUNK, turn ^= 1) {
+        const Chunk& chunk = chunks[turn];
+        await_copies<0>();
+        // The chunk is there for all, and all are done with the one before, which makes way for the next.
+        __syncthreads();
+        w += AHEAD * N_TILES * 32;
+        groups -= AHEAD;
+        if (groups > 0) fetch_weights(chunks[turn ^ 1], w, groups);
+#if STREAMED
+        if (start + CHUNK <= end) {
+            // No branch within, so that loads, exchanges and products of all groups overlap: what lies beyond the last
+            // whole group is loaded from there, and not used.
+            const int last = begin + (end - begin) / GROUP * GROUP - GROUP;
+#pragma unroll
+            for (int i = 0; i < AHEAD; ++i) {
+                Weights weights[N_TILES];
+                load_weights(weights, chunk, i, lane);
+                const int next = min(start + GROUP * i + CHUNK, last);
+#pragma unroll
+                for (int m = 0; m < M_TILES; ++m) {
+                    multiply_raw<X_PART>(tiles[m], ahead[i][m], weights, place);
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) ahead[i][m][half] = load_group(tiles[m].row[half], next, place);
+                }
+            }
+            continue;
+        }
+#endif
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+            const int k = start + GROUP * i;
+            if (k >= end) break;
+            Weights weights[N_TILES];
+            load_weights(weights, chunk, i, lane);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) {
+#if STREAMED
+                if (k + GROUP <= end) {
+                    multiply_raw<X_PART>(tiles[m], ahead[i][m], weights, place);
+                    continue;
+                }
+#endif
+                float low[4], high[4];
+                load_guarded(low, tiles[m].row[0], k, end, place);
+                load_guarded(high, tiles[m].row[1], k, end, place);
+                multiply<X_PART>(tiles[m], low, high, weights);
+            }
+        }
+    }
+    // The next product fills the chunk that the slowest warp may still read.
+    __syncthreads();
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    project(const X* __restrict__ x, const float* __restrict__ w, const float* __restrict__ rms,
-            const int* __restrict__ bounds, float* __restrict__ partials, int tokens, int outputs, int depth) {
-    extern __shared__ Stage stages[];
-    const Inputs in = {x, w, tokens, outputs, depth, (int)blockIdx.x * TOKENS};
+    project(const X* __restrict__ x, const Weights* __restrict__ w, const float* __restrict__ rms,
+            const int* __restrict__ bounds, const int* __restrict__ groups, float* __restrict__ partials, int tokens,
+            int outputs, int depth) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    Chunk(&chunks)[2] = *(Chunk(*)[2])shared;
     const int begin = bounds[blockIdx.y], end = bounds[blockIdx.y + 1];
-    const int chunks = (end - begin + CHUNK - 1) / CHUNK, total = chunks * PRODUCTS;
+    const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, place = threadIdx.x % 4;
+    const int first = blockIdx.x * TOKENS + warp * 16 * M_TILES + group;
 
-    const int index = threadIdx.x / 32, lane = threadIdx.x % 32;
-    Warp warp = {index / N_TILES * 16, index % N_TILES * 8, lane / 4, lane % 4, {0.0f, 0.0f}, {0.0f, 0.0f, 0.0f, 0.0f}};
-#if NORM_BEFORE
-    for (int half = 0; half < 2; ++half) {
-        int token = in.first_token + warp.token + warp.group + 8 * half;
-        warp.rms[half] = token < tokens ? rms[token] : 0.0f;
-    }
-#endif
-
-    for (int i = 0; i < STAGES - 1; ++i) {
-        if (i < total) fetch(stages[i], in, begin + i % chunks * CHUNK, end);
-        commit_copies();
-    }
-    for (int i = 0; i < total; ++i) {
-        await_copies<STAGES - 2>();
-        __syncthreads();
-        int next = i + STAGES - 1;
-        if (next < total) fetch(stages[next % STAGES], in, begin + next % chunks * CHUNK, end);
-        commit_copies();
-        const Stage& stage = stages[i % STAGES];
-        const int count = end - begin - i % chunks * CHUNK;
-        switch (i / chunks) {
-#define PRODUCT(NUMBER, X_PART, W_PART)           \
-    case NUMBER:                                  \
-        chunk<X_PART, W_PART>(warp, stage, count); \
-        break;
-            PRODUCT_LIST
-#undef PRODUCT
+    Tile tiles[M_TILES];
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            // A row that is not there is stood in for, and not stored.
+            const int token = min(first + 16 * m + 8 * half, tokens - 1);
+            tiles[m].row[half] = x + (long long)token * depth;
+            tiles[m].rms[half] = NORM_BEFORE ? rms[token] : 0.0f;
+        }
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) tiles[m].sum[n][i] = 0.0f;
         }
     }
 
-    for (int half = 0; half < 2; ++half) {
-        int token = in.first_token + warp.token + warp.group + 8 * half;
-        for (int column = 0; column < 2; ++column) {
-            int output = warp.output + 2 * warp.place + column;
-            if (token < tokens && output < outputs)
-                partials[((long long)blockIdx.y * tokens + token) * outputs + output] = warp.sum[2 * half + column];
+    const long long each = (long long)N_TILES * 32;
+    const Weights* range = w + groups[blockIdx.y] * each;
+    const long long part = groups[gridDim.y] * each;
+#define PRODUCT(NUMBER, X_PART, W_PART) product<X_PART>(tiles, chunks, range + W_PART * part, begin, end);
+    PRODUCT_LIST
+#undef PRODUCT
+
+    float* to = partials + (long long)blockIdx.y * tokens * outputs;
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int token = first + 16 * m + 8 * (i / 2);
+#pragma unroll
+            for (int n = 0; n < N_TILES; ++n) {
+                const int output = 8 * n + 2 * place + i % 2;
+                if (token < tokens && output < outputs) to[(long long)token * outputs + output] = tiles[m].sum[n][i];
+            }
         }
     }
 }

@@ -264,7 +264,7 @@ pub fn compile(
     let source = Source {
         name: build.kernel.file(),
         text: sources.text(build.kernel),
-        headers: &[sources.header()],
+        headers: &sources.headers(),
     };
     nvrtc.compile(&source, &build.options, arch)
 }

@@ -57,6 +57,7 @@ pub struct MixOnDevice<'a> {
 
 struct Builds {
     rms: Build,
+    pack: Option<Build>,
     project: Build,
     finish: Build,
 }
@@ -64,6 +65,7 @@ struct Builds {
 struct Functions {
     squares: CudaFunction,
     factor: CudaFunction,
+    pack: Option<CudaFunction>,
     project: CudaFunction,
     finish: CudaFunction,
 }
@@ -71,6 +73,8 @@ struct Functions {
 struct Buffers {
     weight: CudaSlice<f32>,
     bounds: CudaSlice<i32>,
+    groups: CudaSlice<i32>,
+    packed: CudaSlice<u32>,
     squares: CudaSlice<f32>,
     rms: CudaSlice<f32>,
     partials: CudaSlice<f32>,
@@ -110,21 +114,29 @@ impl<'a> MixOnDevice<'a> {
             x: stored,
         };
         let (rms, square_parts) = options::rms(&recipe.projection, &shape);
+        let (pack, packed_words) = options::pack_weights(&recipe.projection, &shape).unzip();
         let project = options::projection(&recipe.projection, &shape);
         let finish = options::finish(&recipe.projection, recipe.output, recipe.scaled, &shape);
         let functions = Functions {
             squares: device.function(&rms, "squares")?,
             factor: device.function(&rms, "factor")?,
+            pack: pack
+                .as_ref()
+                .map(|pack| device.function(pack, "pack_weights"))
+                .transpose()?,
             project: device.function(&project, "project")?,
             finish: device.function(&finish, "finish")?,
         };
         let starts = ranges.iter().map(|range| range.start as i32);
         let bounds: Vec<i32> = starts.chain([depth as i32]).collect();
+        let groups: Vec<i32> = shape.groups().iter().map(|&group| group as i32).collect();
         let weight = inputs.function.as_standard_layout();
         let size = tokens * outputs;
         let buffers = Buffers {
             weight: device.upload("hc_fn", weight.as_slice().unwrap_or_default())?,
             bounds: device.upload("the ranges of k", &bounds)?,
+            groups: device.upload("the groups of k", &groups)?,
+            packed: device.zeros("packed weights", packed_words.unwrap_or_default())?,
             squares: device.zeros("square sums", square_parts * tokens)?,
             rms: device.zeros("the RMS factor", tokens)?,
             partials: device.zeros("partial sums", ranges.len() * size)?,
@@ -135,6 +147,7 @@ impl<'a> MixOnDevice<'a> {
             device,
             builds: Builds {
                 rms,
+                pack,
                 project,
                 finish,
             },
@@ -193,19 +206,41 @@ impl<'a> MixOnDevice<'a> {
         )
     }
 
-    /// The partial sums.
+    /// The partial sums, from x and the fp32 weight.
     pub fn project(&self, x: &Streams) -> Result<(), CudaError> {
         let (buffers, sizes) = (&self.buffers, &self.sizes);
-        let arguments = [
-            x.argument(),
-            Argument::Floats(&buffers.weight),
-            Argument::Floats(&buffers.rms),
-            Argument::Ints(&buffers.bounds),
+        let mut arguments = vec![x.argument()];
+        match (&self.builds.pack, &self.functions.pack) {
+            (Some(build), Some(pack)) => {
+                let of_pack = [
+                    Argument::Floats(&buffers.weight),
+                    Argument::Ints(&buffers.bounds),
+                    Argument::Ints(&buffers.groups),
+                    Argument::Words(&buffers.packed),
+                    Argument::Int(&sizes.outputs),
+                    Argument::Int(&sizes.depth),
+                ];
+                self.device
+                    .launch(pack, build.grid, "pack_weights", &of_pack)?;
+                arguments.extend([
+                    Argument::Words(&buffers.packed),
+                    Argument::Floats(&buffers.rms),
+                    Argument::Ints(&buffers.bounds),
+                    Argument::Ints(&buffers.groups),
+                ]);
+            }
+            _ => arguments.extend([
+                Argument::Floats(&buffers.weight),
+                Argument::Floats(&buffers.rms),
+                Argument::Ints(&buffers.bounds),
+            ]),
+        }
+        arguments.extend([
             Argument::Floats(&buffers.partials),
             Argument::Int(&sizes.tokens),
             Argument::Int(&sizes.outputs),
             Argument::Int(&sizes.depth),
-        ];
+        ]);
         let grid = self.builds.project.grid;
         let function = &self.functions.project;
         self.device.launch(function, grid, "project", &arguments)

@@ -16,16 +16,10 @@ use crate::{
 
 /// Outputs of a thread of the FMA kernel.
 const FMA_OUTPUTS: usize = 12;
-/// Tokens that a block of the FMA kernel takes.
-const FMA_TOKENS: usize = 128;
+/// Most tokens of a thread of the FMA kernel.
+const FMA_MOST_TOKENS: usize = 8;
 /// Threads by which a token moves on in the FMA kernel.
 const FMA_APART: usize = 16;
-/// k in a buffer of the matrix kernel.
-const CHUNK: usize = 64;
-/// Shared memory that a block of the matrix kernel may take: what sm_120 has, less a little.
-const SHARED_LIMIT: usize = 96 << 10;
-/// Most buffers of the matrix kernel.
-const MOST_STAGES: usize = 4;
 /// Threads of a block where the kernel leaves it open.
 pub const THREADS: usize = 256;
 /// Alignment of k that the kernels' vector copies need.
@@ -47,13 +41,6 @@ impl Stored {
         match format {
             Format::Bf16 => Self::Bf16,
             _ => Self::F32,
-        }
-    }
-
-    fn bytes(self) -> usize {
-        match self {
-            Self::Bf16 => 2,
-            Self::F32 => 4,
         }
     }
 }
@@ -105,6 +92,66 @@ impl Shape<'_> {
     }
 }
 
+/// k of a group in the matrix kernels.
+const GROUP: usize = 16;
+
+impl Shape<'_> {
+    /// The first group of every range, and their number: each range begins a group.
+    #[must_use]
+    pub fn groups(&self) -> Vec<usize> {
+        let mut groups = vec![0];
+        for range in self.ranges {
+            groups.push(groups[groups.len() - 1] + range.len().div_ceil(GROUP));
+        }
+        groups
+    }
+}
+
+/// The registers of a lane for one group and 8 outputs.
+fn registers(unit: Unit) -> usize {
+    match unit {
+        Unit::FmaF32 | Unit::MmaTf32K8 => 4,
+        Unit::MmaBf16K16 | Unit::MmaF16K16 => 2,
+    }
+}
+
+/// The number that `common.cuh` gives a unit.
+fn unit_code(unit: Unit) -> usize {
+    match unit {
+        Unit::FmaF32 | Unit::MmaTf32K8 => 0,
+        Unit::MmaBf16K16 => 1,
+        Unit::MmaF16K16 => 2,
+    }
+}
+
+/// The packing of the weights, and the words it fills; `None` where no matrix unit wants them packed.
+#[must_use]
+pub fn pack_weights(projection: &Projection, shape: &Shape<'_>) -> Option<(Build, usize)> {
+    projection.unit.operand()?;
+    let Order::Chains { .. } = projection.order else {
+        return None;
+    };
+    let (groups, n_tiles) = (shape.groups(), shape.outputs.div_ceil(8));
+    let largest = groups.windows(2).map(|pair| pair[1] - pair[0]).max()?;
+    let lanes = n_tiles * 32;
+    let mut options = Vec::new();
+    define(&mut options, "UNIT", unit_code(projection.unit));
+    define(&mut options, "W_ROUND", rounding(projection.weight));
+    define(&mut options, "W_PARTS", projection.weight_parts);
+    define(&mut options, "N_TILES", n_tiles);
+    let build = Build {
+        kernel: Kernel::PackWeights,
+        options,
+        grid: Grid {
+            blocks: ((largest * lanes).div_ceil(THREADS), shape.ranges.len()),
+            threads: THREADS,
+            shared: 0,
+        },
+    };
+    let words = groups[groups.len() - 1] * lanes * registers(projection.unit);
+    Some((build, words * projection.weight_parts))
+}
+
 /// The projection of a recipe.
 #[must_use]
 pub fn projection(projection: &Projection, shape: &Shape<'_>) -> Build {
@@ -122,10 +169,13 @@ pub fn projection(projection: &Projection, shape: &Shape<'_>) -> Build {
         }
         (Order::Chains { .. }, Unit::FmaF32) => {
             let groups = shape.outputs.div_ceil(FMA_OUTPUTS);
+            let mine = shape.tokens.div_ceil(FMA_APART).next_power_of_two();
+            let mine = mine.min(FMA_MOST_TOKENS);
             define(&mut options, "GROUPS", groups);
+            define(&mut options, "MINE", mine);
             define(&mut options, "VECTOR", usize::from(shape.is_vector()));
             let grid = Grid {
-                blocks: (shape.tokens.div_ceil(FMA_TOKENS), splits),
+                blocks: (shape.tokens.div_ceil(FMA_APART * mine), splits),
                 threads: FMA_APART * groups,
                 shared: 0,
             };
@@ -143,29 +193,62 @@ pub fn projection(projection: &Projection, shape: &Shape<'_>) -> Build {
     }
 }
 
+/// How a block of the matrix kernel is cut.
+#[derive(Clone, Copy)]
+struct Cut {
+    /// Tiles of 16 tokens per warp: they share the loads of w.
+    m_tiles: usize,
+    warps: usize,
+    /// Groups of 16 k that x is loaded ahead, and that a chunk of w holds.
+    ahead: usize,
+}
+
+impl Cut {
+    /// Tokens of a block.
+    fn tokens(self) -> usize {
+        16 * self.m_tiles * self.warps
+    }
+
+    /// Large blocks reload w less often; small ones are many. What a device has in flight has to reach
+    /// for its memory either way, with deep loads where few warps share a multiprocessor.
+    fn of(shape: &Shape<'_>) -> Self {
+        let large = Self {
+            m_tiles: 2,
+            warps: 4,
+            ahead: 8,
+        };
+        let blocks = shape.tokens.div_ceil(large.tokens()) * shape.ranges.len();
+        if shape.tokens > 64 && blocks >= MANY_BLOCKS {
+            return large;
+        }
+        Self {
+            m_tiles: 1,
+            warps: shape.tokens.div_ceil(16).clamp(1, 4),
+            ahead: if blocks < MANY_BLOCKS && shape.x == Stored::Bf16 && shape.is_vector() {
+                16
+            } else {
+                8
+            },
+        }
+    }
+}
+
+/// Blocks that fill any device twice over.
+const MANY_BLOCKS: usize = 300;
+
 fn matrix_grid(options: &mut Vec<String>, unit: Unit, shape: &Shape<'_>) -> Grid {
-    let (code, pad) = match unit {
-        Unit::FmaF32 | Unit::MmaTf32K8 => (0, 8),
-        Unit::MmaBf16K16 => (1, 16),
-        Unit::MmaF16K16 => (2, 16),
-    };
     let n_tiles = shape.outputs.div_ceil(8);
-    let m_tiles = match shape.tokens {
-        0..=16 => 1,
-        17..=32 => 2,
-        _ => 4,
-    };
-    let rows = 16 * m_tiles * shape.x.bytes() + 8 * n_tiles * size_of::<f32>();
-    let stage = rows * (CHUNK + pad);
-    let stages = (SHARED_LIMIT / stage).clamp(2, MOST_STAGES);
-    define(options, "UNIT", code);
+    let cut = Cut::of(shape);
+    define(options, "UNIT", unit_code(unit));
     define(options, "N_TILES", n_tiles);
-    define(options, "M_TILES", m_tiles);
-    define(options, "STAGES", stages);
+    define(options, "M_TILES", cut.m_tiles);
+    define(options, "WARPS", cut.warps);
+    define(options, "AHEAD", cut.ahead);
     Grid {
-        blocks: (shape.tokens.div_ceil(16 * m_tiles), shape.ranges.len()),
-        threads: 32 * m_tiles * n_tiles,
-        shared: stages * stage,
+        blocks: (shape.tokens.div_ceil(cut.tokens()), shape.ranges.len()),
+        threads: 32 * cut.warps,
+        // Two chunks.
+        shared: 2 * cut.ahead * n_tiles * 32 * registers(unit) * size_of::<u32>(),
     }
 }
 

@@ -5,12 +5,17 @@
 
 use std::collections::BTreeMap;
 
-/// The header that every kernel includes.
-const HEADER: &str = "common.cuh";
+/// The headers that kernels include, and their texts.
+const HEADERS: [(&str, &str); 2] = [
+    ("common.cuh", include_str!("../../../kernels/common.cuh")),
+    ("matrix.cuh", include_str!("../../../kernels/matrix.cuh")),
+];
 
 /// One file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kernel {
+    /// Weights as the projection on a matrix unit wants them.
+    PackWeights,
     /// The projection on a matrix unit.
     ProjectMma,
     /// The projection on CUDA cores, a chain per range.
@@ -29,7 +34,8 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every file.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
+        Self::PackWeights,
         Self::ProjectMma,
         Self::ProjectFma,
         Self::ProjectStrided,
@@ -43,6 +49,7 @@ impl Kernel {
     #[must_use]
     pub fn file(self) -> &'static str {
         match self {
+            Self::PackWeights => "pack_weights.cu",
             Self::ProjectMma => "project_mma.cu",
             Self::ProjectFma => "project_fma.cu",
             Self::ProjectStrided => "project_strided.cu",
@@ -55,6 +62,7 @@ impl Kernel {
 
     fn embedded(self) -> &'static str {
         match self {
+            Self::PackWeights => include_str!("../../../kernels/pack_weights.cu"),
             Self::ProjectMma => include_str!("../../../kernels/project_mma.cu"),
             Self::ProjectFma => include_str!("../../../kernels/project_fma.cu"),
             Self::ProjectStrided => include_str!("../../../kernels/project_strided.cu"),
@@ -77,7 +85,11 @@ impl Sources {
     #[must_use]
     pub fn names() -> Vec<&'static str> {
         let kernels = Kernel::ALL.map(Kernel::file);
-        std::iter::once(HEADER).chain(kernels).collect()
+        HEADERS
+            .iter()
+            .map(|(name, _)| *name)
+            .chain(kernels)
+            .collect()
     }
 
     /// The sources in the binary, `replaced` ones apart: text by file name, each one of
@@ -99,11 +111,12 @@ impl Sources {
         replaced.map_or_else(|| kernel.embedded(), String::as_str)
     }
 
-    /// The header's name and text.
+    /// The headers' names and texts.
     #[must_use]
-    pub fn header(&self) -> (&'static str, &str) {
-        let embedded = include_str!("../../../kernels/common.cuh");
-        let replaced = self.replaced.get(HEADER);
-        (HEADER, replaced.map_or(embedded, String::as_str))
+    pub fn headers(&self) -> [(&'static str, &str); HEADERS.len()] {
+        HEADERS.map(|(name, embedded)| {
+            let replaced = self.replaced.get(name);
+            (name, replaced.map_or(embedded, String::as_str))
+        })
     }
 }
