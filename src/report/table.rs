@@ -80,10 +80,15 @@ fn title(report: &Report, width: usize) -> String {
     let run = &report.run;
     let checkpoint = &run.checkpoint;
     let device = run.backend.device.as_ref();
+    let own = match run.backend.kernels.as_slice() {
+        [] => String::new(),
+        kernels => format!("own {}", kernels.join(", ")),
+    };
     let facts = [
         format!("{} weights", checkpoint.kind.shout()),
         format!("{} {}", run.backend.name, run.backend.arch),
         device.cloned().unwrap_or_default(),
+        own,
         format!("{} tokens", run.tokens),
         format!("inputs {}", run.inputs),
         format!("seed {}", run.seed),
