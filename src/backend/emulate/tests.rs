@@ -277,8 +277,7 @@ fn c6_the_collapse_contracts_as_the_recipe_says() {
             };
             let emulate = Emulate::new(Arch::Sm120, level);
             let y = emulate.collapse(&epilogue, pre.view(), x.view(), Format::Bf16);
-            let rows = y.expect("an emulator").rows(0..tokens).into_owned();
-            rows
+            y.expect("an emulator").rows(0..tokens).into_owned()
         };
         let (fused, separate) = (run(Contraction::Fma), run(Contraction::MulAdd));
         for t in 0..tokens {
