@@ -145,6 +145,15 @@ impl Recording {
         })
     }
 
+    /// Outputs recorded.
+    #[must_use]
+    pub fn outputs(&self) -> usize {
+        let results = ["d", "rna_tf32", "rn_bf16"];
+        let tensors = self.tensors.iter();
+        let recorded = tensors.filter(|tensor| results.contains(&tensor.name));
+        recorded.map(|tensor| tensor.words.len()).sum()
+    }
+
     /// The file.
     #[must_use]
     pub fn bytes(&self, origin: &Origin) -> Vec<u8> {

@@ -55,6 +55,7 @@ fn a_recording_verifies() {
             Subject::Conversions => 2 * inputs::words(5).len(),
         };
         assert_eq!(replay.outputs(), outputs, "{subject}");
+        assert_eq!(recording.outputs(), outputs, "{subject}");
         assert_eq!(replay.instruction, subject.instruction());
         assert_eq!(replay.source.as_deref(), Some("test, an emulator"));
     }
