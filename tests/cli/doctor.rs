@@ -6,6 +6,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
@@ -18,11 +19,14 @@ use crate::scene::Scene;
 
 const EMULATOR: &str = "run uses the emulator";
 
-/// Says past the test harness, which hides what passing tests print, that nothing was tested.
+/// Says past the test harness, which hides what passing tests print, that nothing was tested; the number
+/// counts such tests.
 pub fn skipped(why: &str) {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     let thread = thread::current();
     let test = thread.name().unwrap_or("a test");
-    let _ = writeln!(io::stderr(), "skipped: {why}: {test}");
+    let _ = writeln!(io::stderr(), "skipped: {why}: {test} ({count} so far)");
 }
 
 /// Makes a shared library of Rust source.

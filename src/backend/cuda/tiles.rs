@@ -75,7 +75,17 @@ fn packed(codes: &[u32], code_bytes: usize) -> Vec<u32> {
 mod tests {
     use super::*;
     use crate::{
-        backend::cuda::{device, nvrtc::Nvrtc, source::Sources, testing::pinned_nvrtc},
+        backend::cuda::{
+            device,
+            nvrtc::Nvrtc,
+            source::Sources,
+            testing::{pinned_nvrtc, skipped},
+        },
+        suite::vectors::{
+            inputs,
+            recording::{Origin, Recording, Subject},
+            replay,
+        },
         tensor_core::{Family, Instruction},
     };
 
@@ -122,6 +132,37 @@ mod tests {
             for name in ["cvt.rna.tf32.f32", "cvt.rn.bf16.f32"] {
                 assert!(converted.ptx.contains(name), "{arch}: {}", converted.ptx);
             }
+        }
+    }
+
+    /// The device's bits of every category are the emulator's.
+    #[test]
+    fn the_device_gives_the_emulators_bits() {
+        let Ok(device) = Device::open(0, pinned_nvrtc().as_deref(), Sources::default()) else {
+            return skipped("no device");
+        };
+        let origin = Origin {
+            source: "test".to_owned(),
+            device: device.facts.name.clone(),
+            driver: String::new(),
+            nvrtc: String::new(),
+        };
+        for subject in Subject::all() {
+            if let Subject::Mma(instruction) = subject
+                && device.arch.rule(instruction).is_err()
+            {
+                skipped(&format!("{} has no {instruction}", device.arch));
+                continue;
+            }
+            let recording = Recording::make(&device, subject, 7).unwrap();
+            let replay = replay(&recording.bytes(&origin), None, &[]).unwrap();
+            assert!(replay.outputs() >= 2 * inputs::TILES * 128, "{subject}");
+            assert_eq!(
+                replay.mismatches(),
+                0,
+                "{subject}: {:x?}",
+                replay.categories
+            );
         }
     }
 }

@@ -9,7 +9,7 @@ use super::DeviceArgs;
 use crate::{
     backend::cuda::device::Device,
     cli::{exit, print, usage::whole},
-    report::write::write_whole,
+    report::{printable, write::write_whole},
     suite::vectors::recording::{Origin, Recording, Subject},
 };
 
@@ -50,7 +50,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         args.file.display(),
         args.instruction.instruction(),
         recording.outputs(),
-        device.facts.name,
+        printable(&device.facts.name),
         device.arch,
         args.seed
     ))?;

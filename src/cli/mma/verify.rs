@@ -18,6 +18,7 @@ use crate::{
         run::{args::BackendChoice, settings},
     },
     files,
+    report::printable,
     suite::vectors::{
         self, Mismatch, Replay, VectorError,
         on_unit::{OnUnitError, Outcome, replay_on},
@@ -116,7 +117,10 @@ impl Replayer {
             Self::Emulator(_) => replay
                 .arch
                 .map_or_else(String::new, |arch| format!(", emulated as {arch}")),
-            Self::Device(device) => format!(", run on {} ({})", device.facts.name, device.arch),
+            Self::Device(device) => {
+                let name = printable(&device.facts.name);
+                format!(", run on {name} ({})", device.arch)
+            }
         }
     }
 }
