@@ -128,7 +128,7 @@ static CATEGORIES: &[Category] = &[
     category("full_range", full_range),
     category("cancelling", |tile| cancelling(tile, 0)),
     category("nearly_cancelling", |tile| {
-        cancelling(tile, tile.unit_code())
+        cancelling(tile, tile.unit_code());
     }),
     category("subnormal", subnormal),
     category("underflow", underflow),
