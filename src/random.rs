@@ -38,6 +38,8 @@ pub enum Purpose {
     Weight = 16,
     /// Where the wide entries of a heavy-tailed synthetic weight lie.
     WeightTail = 17,
+    /// The inputs of recorded matrix instructions; layer = category, token = tile.
+    Vectors = 32,
 }
 
 /// Names one stream.

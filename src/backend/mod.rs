@@ -2,11 +2,13 @@
 //!
 //! One trait, a handful of operations. A backend names itself in every report, and the one that ran
 //! is the one named: nothing here falls back in silence. [`emulate`] runs on any CPU, [`cuda`] on a GPU.
+//! [`tiles`] is the matrix unit alone.
 //!
 //! Invariant at stage `dot`: for the same inputs, recipe and arch every backend gives the same bits.
 
 pub mod cuda;
 pub mod emulate;
+pub mod tiles;
 
 use std::ops::Range;
 

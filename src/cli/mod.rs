@@ -54,7 +54,7 @@ enum Command {
     Variants(variants::VariantsArgs),
     /// Write a synthetic checkpoint in the official layout.
     Synth(synth::SynthArgs),
-    /// Replay recorded tensor-core vectors through the emulator.
+    /// Replay recorded tensor-core vectors, in the emulator or on a device, and record them.
     Mma(mma::MmaArgs),
     /// Show what is here (processor, driver, device, compiler) and what each missing piece means.
     Doctor(doctor::DoctorArgs),

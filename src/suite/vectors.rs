@@ -8,9 +8,15 @@
 //! `cvt.rna.tf32.f32` and `cvt.rn.bf16.f32` made of them.
 //!
 //! Every output is computed by the scalar rule and by the vectorised one, and bits are compared: the
-//! unit returns one NaN only, so NaN needs no exception.
+//! unit returns one NaN only, so NaN needs no exception. [`on_unit`] compares a device's own bits instead;
+//! [`recording`] makes such files, of the inputs of [`inputs`].
 
+#[cfg(test)]
+mod emulated;
 mod file;
+pub mod inputs;
+pub mod on_unit;
+pub mod recording;
 mod scaled;
 #[cfg(test)]
 mod tests;
@@ -24,14 +30,15 @@ use ulpdrift_reference::simd::Level;
 
 pub use scaled::ScaledVectors;
 
-use file::File;
+use file::{Conversions, File};
 use tiles::{TileShape, Tiles};
 
 use crate::{
+    backend::tiles::Converted,
     files,
     format::{Format, Rounding, bf16, tf32},
     tensor_core::{
-        Arch, Instruction, PackedWeights, Rule,
+        Arch, Instruction, Operand, PackedWeights, Rule,
         arch::{NoSuchInstruction, UnknownArch, UnknownInstruction},
         block_scaled::rule::NoSuchScaledInstruction,
         chains, scalar,
@@ -137,7 +144,8 @@ pub enum VectorError {
 pub struct Replay {
     /// What was recorded: the instruction's name.
     pub instruction: String,
-    /// The architecture that was emulated; none for conversions, which are alike everywhere.
+    /// The architecture that was emulated (none for conversions, which are alike everywhere), or the
+    /// device's own.
     pub arch: Option<Arch>,
     /// Where the vectors come from, as the file says.
     pub source: Option<String>,
@@ -172,7 +180,7 @@ pub struct Category {
     pub name: String,
     /// Outputs compared.
     pub outputs: usize,
-    /// Outputs whose bits differ, in either form of the rule.
+    /// Outputs whose bits differ, in any form that computed them.
     pub mismatches: usize,
     /// The first of them.
     pub first: Option<Mismatch>,
@@ -206,7 +214,7 @@ pub struct Mismatch {
     pub row: usize,
     /// Column of the tile.
     pub col: usize,
-    /// Which form of the rule gave the bits.
+    /// What gave the bits.
     pub form: Form,
     /// The bits computed.
     pub got: u32,
@@ -214,13 +222,15 @@ pub struct Mismatch {
     pub want: u32,
 }
 
-/// A form of the rule.
+/// What computed an output: a form of the rule, or the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// One output at a time.
     Scalar,
     /// Sixteen at a time.
     Vector(Level),
+    /// The device itself.
+    Device,
 }
 
 impl fmt::Display for Form {
@@ -228,6 +238,7 @@ impl fmt::Display for Form {
         match self {
             Self::Scalar => f.pad("scalar"),
             Self::Vector(level) => level.fmt(f),
+            Self::Device => f.pad("device"),
         }
     }
 }
@@ -251,7 +262,7 @@ pub fn replay_file(
 /// As [`replay_file`].
 pub fn replay(bytes: &[u8], arch: Option<Arch>, levels: &[Level]) -> Result<Replay, VectorError> {
     let file = File::open(bytes)?;
-    if file.tensors.tensor("x").is_ok() {
+    if file.holds_conversions() {
         return replay_conversions(&file);
     }
     let named_or_recorded = || arch.map_or_else(|| file.arch(), Ok);
@@ -295,11 +306,7 @@ impl Vectors {
 
     fn read(file: &File<'_>) -> Result<Self, VectorError> {
         let instruction: Instruction = file.instruction()?.parse()?;
-        let dtype = match instruction.operand.code_bytes() {
-            1 => Dtype::U8,
-            2 => Dtype::U16,
-            _ => Dtype::U32,
-        };
+        let dtype = code_dtype(instruction.operand);
         let (a, b) = (file.words("a", dtype)?, file.words("b", dtype)?);
         let tiles = Tiles::read(file, &a, &b, instruction.k)?;
         let (a, b) = (a.words, b.words);
@@ -367,40 +374,32 @@ impl Vectors {
     }
 }
 
-fn replay_conversions(file: &File<'_>) -> Result<Replay, VectorError> {
-    let x = file.words("x", Dtype::U32)?;
-    let tf32 = file.words("rna_tf32", Dtype::U32)?;
-    let bf16 = file.words("rn_bf16", Dtype::U16)?;
-    tf32.expect_shape(&x.shape)?;
-    bf16.expect_shape(&x.shape)?;
-    if x.words.is_empty() {
-        return Err(VectorError::Empty);
+/// The element type of a tensor of an operand's codes.
+fn code_dtype(operand: Operand) -> Dtype {
+    match operand.code_bytes() {
+        1 => Dtype::U8,
+        2 => Dtype::U16,
+        _ => Dtype::U32,
     }
+}
 
-    let mut outcome = [
-        Category::named("cvt.rna.tf32"),
-        Category::named("cvt.rn.bf16"),
-    ];
-    for (index, &x) in x.words.iter().enumerate() {
-        let to_tf32 = tf32::round_bits(x, Rounding::NearestAway);
-        let to_bf16 = bf16::round_bits(x, Rounding::NearestEven) >> 16;
-        let pairs = [(to_tf32, tf32.words[index]), (to_bf16, bf16.words[index])];
-        for (category, (got, want)) in outcome.iter_mut().zip(pairs) {
-            let first = Mismatch {
-                tile: index,
-                row: 0,
-                col: 0,
-                form: Form::Scalar,
-                got,
-                want,
-            };
-            category.count((got != want).then_some(first));
-        }
-    }
+fn replay_conversions(file: &File<'_>) -> Result<Replay, VectorError> {
+    let recorded = Conversions::read(file)?;
+    let computed = convert(&recorded.x);
     Ok(Replay {
         instruction: file.instruction()?,
         arch: None,
         source: file.source(),
-        categories: outcome.into(),
+        categories: recorded.compare(&computed, Form::Scalar),
     })
+}
+
+/// The conversions by their rule.
+fn convert(x: &[u32]) -> Converted {
+    let away = |&x: &u32| tf32::round_bits(x, Rounding::NearestAway);
+    let even = |&x: &u32| bf16::round_bits(x, Rounding::NearestEven) >> 16;
+    Converted {
+        rna_tf32: x.iter().map(away).collect(),
+        rn_bf16: x.iter().map(even).collect(),
+    }
 }

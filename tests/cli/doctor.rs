@@ -6,6 +6,7 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
@@ -18,11 +19,14 @@ use crate::scene::Scene;
 
 const EMULATOR: &str = "run uses the emulator";
 
-/// Says past the test harness, which hides what passing tests print, that nothing was tested.
-fn skipped(why: &str) {
+/// Says past the test harness, which hides what passing tests print, that nothing was tested; the number
+/// counts such tests.
+pub fn skipped(why: &str) {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
     let thread = thread::current();
     let test = thread.name().unwrap_or("a test");
-    let _ = writeln!(io::stderr(), "skipped: {why}: {test}");
+    let _ = writeln!(io::stderr(), "skipped: {why}: {test} ({count} so far)");
 }
 
 /// Makes a shared library of Rust source.
@@ -36,12 +40,12 @@ fn library(scene: &Scene, name: &str, text: &str) {
 }
 
 /// A driver that answers, unless told otherwise, with one H100 and CUDA 13.0.
-struct Driver {
-    init: i32,
-    version: i32,
-    count: i32,
-    capability: (i32, i32),
-    lacks: &'static str,
+pub struct Driver {
+    pub init: i32,
+    pub version: i32,
+    pub count: i32,
+    pub capability: (i32, i32),
+    pub lacks: &'static str,
 }
 
 impl Default for Driver {
@@ -110,10 +114,15 @@ impl Driver {
     /// What `doctor FLAGS` says beside it, its line breaks and columns apart.
     fn doctor(&self, flags: &str) -> String {
         let scene = Scene::new();
-        library(&scene, "libcuda.so.1", &self.source());
+        self.put_into(&scene);
+        doctor(&scene, flags, &[])
+    }
+
+    /// Makes it the driver of a loader that looks into the scene's folder first.
+    pub fn put_into(&self, scene: &Scene) {
+        library(scene, "libcuda.so.1", &self.source());
         // A machine with a driver may have the other name too, which is looked for first.
         fs::copy(scene.path("libcuda.so.1"), scene.path("libcuda.so")).unwrap();
-        doctor(&scene, flags, &[])
     }
 }
 
@@ -307,7 +316,7 @@ fn a_device_that_is_not_modelled() {
 }
 
 /// The NVRTC of the test environment, which `scripts/test` installs.
-fn pinned_nvrtc() -> Option<PathBuf> {
+pub fn pinned_nvrtc() -> Option<PathBuf> {
     let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
     let found = fs::read_dir(lib).ok().and_then(|pythons| {
         pythons

@@ -6,6 +6,7 @@ mod checkpoints;
 mod disk;
 mod doctor;
 mod gates;
+mod mma;
 mod refusals;
 mod reproducible;
 mod scene;

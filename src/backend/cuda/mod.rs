@@ -6,7 +6,8 @@
 //!   missing.
 //! * [`nvrtc`]: the run-time compiler.
 //! * [`source`]: the kernels' sources; [`options`]: a recipe as their macros.
-//! * [`device`]: a device at work; `mix` and `epilogue`: the operations.
+//! * [`device`]: a device at work; `mix` and `epilogue`: the operations; `tiles`: one instruction at a
+//!   time.
 
 pub mod blas;
 pub mod device;
@@ -20,6 +21,7 @@ pub mod probe;
 pub mod source;
 #[cfg(test)]
 pub mod testing;
+mod tiles;
 pub mod time;
 
 use std::path::Path;

@@ -12,6 +12,7 @@ use crate::{
         Contraction, Epilogue, Mean, NormPlacement, OperandRounding, Order, Projection, Rsqrt,
         Sigmoid, SinkhornDivision, SinkhornEps, SquareSum, Storage, Unit,
     },
+    tensor_core::Instruction,
 };
 
 /// Outputs of a thread of the FMA kernel.
@@ -399,6 +400,38 @@ pub fn collapse(epilogue: &Epilogue, hc: usize, tokens: usize, width: usize, x: 
         options,
         grid: Grid {
             blocks: (tokens, width.div_ceil(THREADS)),
+            threads: THREADS,
+            shared: 0,
+        },
+    }
+}
+
+/// One instruction on each of `count` tiles, a warp each.
+#[must_use]
+pub fn tiles(instruction: Instruction, count: usize) -> Build {
+    let operand = instruction.operand;
+    let mut options = vec![format!("-DOPERAND={operand}")];
+    define(&mut options, "DEPTH", instruction.k);
+    define(&mut options, "CODE_BYTES", operand.code_bytes());
+    Build {
+        kernel: Kernel::MmaTiles,
+        options,
+        grid: Grid {
+            blocks: (count.div_ceil(THREADS / 32), 1),
+            threads: THREADS,
+            shared: 0,
+        },
+    }
+}
+
+/// The conversions of `count` words.
+#[must_use]
+pub fn convert(count: usize) -> Build {
+    Build {
+        kernel: Kernel::Convert,
+        options: Vec::new(),
+        grid: Grid {
+            blocks: (count.div_ceil(THREADS), 1),
             threads: THREADS,
             shared: 0,
         },

@@ -30,11 +30,15 @@ pub enum Kernel {
     SplitSinkhorn,
     /// The layer input.
     Collapse,
+    /// One matrix instruction per tile.
+    MmaTiles,
+    /// The conversions of fp32 words to operands.
+    Convert,
 }
 
 impl Kernel {
     /// Every file.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::PackWeights,
         Self::ProjectMma,
         Self::ProjectFma,
@@ -43,6 +47,8 @@ impl Kernel {
         Self::Finish,
         Self::SplitSinkhorn,
         Self::Collapse,
+        Self::MmaTiles,
+        Self::Convert,
     ];
 
     /// The name of the file.
@@ -57,6 +63,8 @@ impl Kernel {
             Self::Finish => "finish.cu",
             Self::SplitSinkhorn => "split_sinkhorn.cu",
             Self::Collapse => "collapse.cu",
+            Self::MmaTiles => "mma_tiles.cu",
+            Self::Convert => "convert.cu",
         }
     }
 
@@ -70,6 +78,8 @@ impl Kernel {
             Self::Finish => include_str!("../../../kernels/finish.cu"),
             Self::SplitSinkhorn => include_str!("../../../kernels/split_sinkhorn.cu"),
             Self::Collapse => include_str!("../../../kernels/collapse.cu"),
+            Self::MmaTiles => include_str!("../../../kernels/mma_tiles.cu"),
+            Self::Convert => include_str!("../../../kernels/convert.cu"),
         }
     }
 }

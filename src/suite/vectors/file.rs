@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use safetensors::{Dtype, SafeTensors};
 
-use super::VectorError;
-use crate::tensor_core::Arch;
+use super::{Category, Form, Mismatch, VectorError};
+use crate::{backend::tiles::Converted, tensor_core::Arch};
 
 /// An opened file.
 pub(super) struct File<'a> {
-    pub(super) tensors: SafeTensors<'a>,
+    tensors: SafeTensors<'a>,
     metadata: HashMap<String, String>,
 }
 
@@ -47,6 +47,11 @@ impl<'a> File<'a> {
     /// Whether the instruction is one whose operands have scales.
     pub(super) fn is_block_scaled(&self) -> Result<bool, VectorError> {
         Ok(self.instruction()?.contains("block_scale"))
+    }
+
+    /// Whether it holds conversions and no tiles.
+    pub(super) fn holds_conversions(&self) -> bool {
+        self.tensors.tensor("x").is_ok()
     }
 
     pub(super) fn categories(&self) -> Result<Vec<String>, VectorError> {
@@ -115,5 +120,55 @@ impl Words {
             found: self.shape.clone(),
             expected,
         }
+    }
+}
+
+/// Words, and what the conversions made of them.
+pub(super) struct Conversions {
+    pub(super) x: Vec<u32>,
+    recorded: Converted,
+}
+
+impl Conversions {
+    pub(super) fn read(file: &File<'_>) -> Result<Self, VectorError> {
+        let x = file.words("x", Dtype::U32)?;
+        let tf32 = file.words("rna_tf32", Dtype::U32)?;
+        let bf16 = file.words("rn_bf16", Dtype::U16)?;
+        tf32.expect_shape(&x.shape)?;
+        bf16.expect_shape(&x.shape)?;
+        if x.words.is_empty() {
+            return Err(VectorError::Empty);
+        }
+        Ok(Self {
+            x: x.words,
+            recorded: Converted {
+                rna_tf32: tf32.words,
+                rn_bf16: bf16.words,
+            },
+        })
+    }
+
+    /// Compares the recorded codes with those that `form` computed.
+    pub(super) fn compare(&self, computed: &Converted, form: Form) -> Vec<Category> {
+        let compare = |name: &str, got: &[u32], want: &[u32]| {
+            let mut outcome = Category::named(name);
+            for (tile, (&got, &want)) in got.iter().zip(want).enumerate() {
+                let mismatch = Mismatch {
+                    tile,
+                    row: 0,
+                    col: 0,
+                    form,
+                    got,
+                    want,
+                };
+                outcome.count((got != want).then_some(mismatch));
+            }
+            outcome
+        };
+        let want = &self.recorded;
+        vec![
+            compare("cvt.rna.tf32", &computed.rna_tf32, &want.rna_tf32),
+            compare("cvt.rn.bf16", &computed.rn_bf16, &want.rn_bf16),
+        ]
     }
 }

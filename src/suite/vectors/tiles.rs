@@ -72,6 +72,23 @@ impl Tiles {
         self.category.len()
     }
 
+    /// Checks M and N, which only a unit that is really there fixes.
+    pub(super) fn expect_size(&self, rows: usize, cols: usize) -> Result<(), VectorError> {
+        if (self.shape.rows, self.shape.cols) == (rows, cols) {
+            return Ok(());
+        }
+        Err(VectorError::WrongShape {
+            tensor: "d",
+            found: vec![self.count(), self.shape.rows, self.shape.cols],
+            expected: format!("[tiles, {rows}, {cols}], the instruction's own"),
+        })
+    }
+
+    /// All accumulators before the instruction, tile by tile.
+    pub(super) fn all_c(&self) -> &[u32] {
+        &self.c
+    }
+
     /// The accumulators of a tile before the instruction.
     pub(super) fn c(&self, tile: usize) -> &[u32] {
         let outputs = self.shape.rows * self.shape.cols;
