@@ -348,3 +348,6 @@ fn rounding(rounding: OperandRounding) -> usize {
         OperandRounding::F16 => 5,
     }
 }
+
+#[cfg(test)]
+mod tests;
