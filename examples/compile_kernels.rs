@@ -61,9 +61,12 @@ struct Arguments {
     /// Only these archs; may be repeated.
     #[arg(long = "arch")]
     archs: Vec<Arch>,
-    /// Only these files, such as finish.cu; may be repeated.
-    #[arg(long = "file")]
-    files: Vec<String>,
+    /// Only this file, such as finish.cu.
+    #[arg(long)]
+    file: Option<String>,
+    /// Only this recipe.
+    #[arg(long)]
+    recipe: Option<String>,
 }
 
 /// One file with its macros.
@@ -107,13 +110,18 @@ fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let nvrtc = Nvrtc::open(Some(&arguments.nvrtc))?;
     let sources = sources(arguments.kernels.as_deref())?;
-    let recipes = recipes();
-    let mut wanted = wanted(&recipes);
-    if !arguments.files.is_empty() {
-        let files = &arguments.files;
-        wanted.retain(|build, _| files.iter().any(|file| file == build.kernel.file()));
+    let mut recipes = recipes();
+    if let Some(name) = &arguments.recipe {
+        recipes.retain(|recipe| recipe.name == *name);
     }
-    ensure!(!wanted.is_empty(), "no kernel has a name of --file");
+    let mut wanted = wanted(&recipes);
+    if let Some(file) = &arguments.file {
+        wanted.retain(|build, _| build.kernel.file() == file);
+    }
+    ensure!(
+        !wanted.is_empty(),
+        "no recipe of that name needs a file of that name"
+    );
     let archs = match arguments.archs.as_slice() {
         [] => &Arch::ALL[..],
         some => some,
