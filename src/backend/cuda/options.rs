@@ -464,3 +464,6 @@ fn rounding(rounding: OperandRounding) -> usize {
         OperandRounding::F16 => 5,
     }
 }
+
+#[cfg(test)]
+mod tests;

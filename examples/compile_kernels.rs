@@ -1,0 +1,344 @@
+//! Compiles every kernel as every recipe of the catalogue needs it, for every arch, without a device:
+//! what `scripts/check-kernels` disassembles.
+//!
+//! Writes a folder per arch with one CUBIN per file and set of macros, and `manifest.json`: the recipes
+//! in full, and of each CUBIN its kernel file, macros, arch, the recipes that it is for, and what the
+//! assembler said of its registers and spills. Builds that come out the same are compiled once.
+//!
+//! Beside the catalogue stand recipes of one switch each, since every built-in one has the same
+//! epilogue. Tokens, splits and storage of x are varied as far as they change a macro.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use rayon::prelude::*;
+use serde::Serialize;
+use ulpdrift::{
+    backend::cuda::{
+        device,
+        nvrtc::Nvrtc,
+        options::{self, Build, Shape, Stored},
+        source::{Kernel, Sources},
+    },
+    recipe::{
+        Contraction, Epilogue, Mean, MixRecipe, Order, Rsqrt, Sigmoid, SinkhornDivision,
+        SinkhornEps, SplitRule, SquareSum, Storage,
+        catalogue::{builtin, fp32},
+        splits::{Boundaries, Launch, SplitCount},
+    },
+    tensor_core::Arch,
+};
+
+/// Outputs of the projection: (2 + hc) hc.
+const OUTPUTS: usize = 24;
+/// Streams.
+const HC: usize = 4;
+/// Columns of a stream.
+const WIDTH: usize = 4096;
+/// The device of the engines' split formula.
+const SMS: usize = 188;
+/// Tokens: one tile of the matrix kernel in a block, and four.
+const TOKENS: [usize; 2] = [1, 64];
+
+#[derive(Parser)]
+struct Arguments {
+    /// The compiler: libnvrtc.so.13.
+    nvrtc: PathBuf,
+    /// Where the CUBINs and manifest.json go.
+    out: PathBuf,
+    /// Takes the files of this folder in place of the kernels of the same name.
+    #[arg(long)]
+    kernels: Option<PathBuf>,
+    /// One more option for the compiler; may be repeated.
+    #[arg(long = "option", allow_hyphen_values = true)]
+    options: Vec<String>,
+    /// Only these archs; may be repeated.
+    #[arg(long = "arch")]
+    archs: Vec<Arch>,
+    /// Only this file, such as finish.cu.
+    #[arg(long)]
+    file: Option<String>,
+    /// Only this recipe.
+    #[arg(long)]
+    recipe: Option<String>,
+}
+
+/// One file with its macros.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Wanted {
+    kernel: Kernel,
+    options: Vec<String>,
+}
+
+/// What a build is for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+struct Purpose {
+    recipe: String,
+    /// How x is stored.
+    x: &'static str,
+}
+
+/// A CUBIN of the manifest.
+#[derive(Serialize)]
+struct Entry {
+    kernel: &'static str,
+    /// The macros.
+    options: Vec<String>,
+    arch: String,
+    purposes: Vec<Purpose>,
+    /// The file, from the output folder.
+    cubin: String,
+    /// What the compiler said.
+    log: String,
+}
+
+/// manifest.json.
+#[derive(Serialize)]
+struct Manifest {
+    nvrtc: String,
+    recipes: BTreeMap<String, MixRecipe>,
+    builds: Vec<Entry>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let nvrtc = Nvrtc::open(Some(&arguments.nvrtc))?;
+    let sources = sources(arguments.kernels.as_deref())?;
+    let mut recipes = recipes();
+    if let Some(name) = &arguments.recipe {
+        recipes.retain(|recipe| recipe.name == *name);
+    }
+    let mut wanted = wanted(&recipes);
+    if let Some(file) = &arguments.file {
+        wanted.retain(|build, _| build.kernel.file() == file);
+    }
+    ensure!(
+        !wanted.is_empty(),
+        "no recipe of that name needs a file of that name"
+    );
+    let archs = match arguments.archs.as_slice() {
+        [] => &Arch::ALL[..],
+        some => some,
+    };
+    for arch in archs {
+        fs::create_dir_all(arguments.out.join(arch.to_string()))?;
+    }
+
+    let started = Instant::now();
+    let jobs: Vec<_> = archs
+        .iter()
+        .flat_map(|arch| wanted.iter().enumerate().map(move |job| (arch, job)))
+        .collect();
+    // NVRTC may be called by several threads at once, each with a program of its own.
+    let builds = jobs
+        .into_par_iter()
+        .map(|(arch, (number, (build, purposes)))| {
+            let arch = arch.to_string();
+            let compiled = device::compile(
+                &nvrtc,
+                &sources,
+                &with_options(build, &arguments.options),
+                &arch,
+            )?;
+            let stem = build.kernel.file().trim_end_matches(".cu");
+            let cubin = format!("{arch}/{number:03}-{stem}.cubin");
+            fs::write(arguments.out.join(&cubin), compiled.cubin)?;
+            Ok(Entry {
+                kernel: build.kernel.file(),
+                options: build.options.clone(),
+                arch,
+                purposes: purposes.iter().cloned().collect(),
+                cubin,
+                log: compiled.log,
+            })
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let (major, minor) = nvrtc.version();
+    println!(
+        "NVRTC {major}.{minor}: {} CUBINs, {} for each of {} archs, {:.1} s",
+        builds.len(),
+        wanted.len(),
+        archs.len(),
+        started.elapsed().as_secs_f64()
+    );
+    let manifest = Manifest {
+        nvrtc: format!("{major}.{minor}"),
+        recipes: recipes
+            .into_iter()
+            .map(|recipe| (recipe.name.clone(), recipe))
+            .collect(),
+        builds,
+    };
+    let text = serde_json::to_string_pretty(&manifest)?;
+    fs::write(arguments.out.join("manifest.json"), text)?;
+    Ok(())
+}
+
+fn sources(folder: Option<&Path>) -> Result<Sources> {
+    let Some(folder) = folder else {
+        return Ok(Sources::default());
+    };
+    let mut replaced = BTreeMap::new();
+    for name in Sources::names() {
+        let path = folder.join(name);
+        if path.is_file() {
+            let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+            replaced.insert(name.to_owned(), text);
+        }
+    }
+    ensure!(
+        !replaced.is_empty(),
+        "{} holds no file of kernels",
+        folder.display()
+    );
+    Ok(Sources::with(replaced))
+}
+
+/// The catalogue, and recipes of one switch each.
+fn recipes() -> Vec<MixRecipe> {
+    let mut all = builtin();
+    let mut switched = |name: &str, switch: &dyn Fn(&mut MixRecipe)| {
+        let mut recipe = fp32();
+        switch(&mut recipe);
+        recipe.name = format!("fp32, {name}");
+        all.push(recipe);
+    };
+    switched("chains of squares", &|recipe| {
+        recipe.projection.square_sum = SquareSum::Chains;
+    });
+    switched("reciprocal mean", &|recipe| {
+        recipe.projection.mean = Mean::Reciprocal;
+    });
+    switched("root, then division", &|recipe| {
+        recipe.projection.rsqrt = Rsqrt::SqrtThenDivide;
+    });
+    switched("bf16 partial sums", &|recipe| {
+        recipe.projection.order = Order::Chains {
+            splits: SplitRule::fixed(64),
+            partials: Storage::Bf16,
+        };
+    });
+    for (name, epilogue) in epilogues() {
+        switched(name, &|recipe| recipe.epilogue = epilogue);
+    }
+    all
+}
+
+/// Every switch of the epilogue by itself.
+fn epilogues() -> [(&'static str, Epilogue); 7] {
+    let plain = Epilogue::default();
+    let affine = Epilogue {
+        affine: Contraction::MulAdd,
+        ..plain
+    };
+    let collapse = Epilogue {
+        collapse: Contraction::MulAdd,
+        ..plain
+    };
+    let exp2 = Epilogue {
+        sigmoid: Sigmoid::Exp2,
+        ..plain
+    };
+    let reciprocal = Epilogue {
+        division: SinkhornDivision::Reciprocal,
+        ..plain
+    };
+    let eps = |eps| Epilogue { eps, ..plain };
+    let skip = Epilogue {
+        skip_row_max: true,
+        ..plain
+    };
+    [
+        ("affine mul-add", affine),
+        ("collapse mul-add", collapse),
+        ("exp2", exp2),
+        ("Sinkhorn by reciprocals", reciprocal),
+        ("sums start at eps", eps(SinkhornEps::StartSum)),
+        ("sums clamped at eps", eps(SinkhornEps::Clamp)),
+        ("no row maximum", skip),
+    ]
+}
+
+/// Every build that some recipe needs, with the recipes.
+fn wanted(recipes: &[MixRecipe]) -> BTreeMap<Wanted, BTreeSet<Purpose>> {
+    let mut all: BTreeMap<Wanted, BTreeSet<Purpose>> = BTreeMap::new();
+    for recipe in recipes {
+        for (x, name) in [(Stored::Bf16, "bf16"), (Stored::F32, "f32")] {
+            for build in builds(recipe, x) {
+                let wanted = Wanted {
+                    kernel: build.kernel,
+                    options: build.options,
+                };
+                let purpose = Purpose {
+                    recipe: recipe.name.clone(),
+                    x: name,
+                };
+                all.entry(wanted).or_default().insert(purpose);
+            }
+        }
+    }
+    all
+}
+
+/// What one recipe needs, whatever the shape.
+fn builds(recipe: &MixRecipe, x: Stored) -> Vec<Build> {
+    let depth = HC * WIDTH;
+    let mut builds = Vec::new();
+    for tokens in TOKENS {
+        let launch = Launch { tokens, sms: SMS };
+        for order in [recipe.projection.order, unaligned(recipe.projection.order)] {
+            let mut projection = recipe.projection.clone();
+            projection.order = order;
+            let ranges = order.ranges(depth, launch);
+            let shape = Shape {
+                tokens,
+                outputs: OUTPUTS,
+                depth,
+                ranges: &ranges,
+                x,
+            };
+            builds.extend(options::pack_weights(&projection, &shape).map(|(build, _)| build));
+            builds.push(options::projection(&projection, &shape));
+            builds.push(options::rms(&projection, &shape).0);
+            let (output, scaled) = (recipe.output, recipe.scaled);
+            builds.push(options::finish(&projection, output, scaled, &shape));
+        }
+        builds.push(options::split_sinkhorn(&recipe.epilogue, HC, tokens));
+        builds.push(options::collapse(&recipe.epilogue, HC, tokens, WIDTH, x));
+    }
+    builds
+}
+
+/// The order with ranges that end anywhere, if it has ranges.
+fn unaligned(order: Order) -> Order {
+    match order {
+        Order::Chains { partials, .. } => Order::Chains {
+            splits: SplitRule {
+                count: SplitCount::Fixed(7),
+                boundaries: Boundaries::Triton,
+            },
+            partials,
+        },
+        Order::ThreadStrided { .. } => order,
+    }
+}
+
+/// The build with more options; its launch is nobody's concern here.
+fn with_options(build: &Wanted, options: &[String]) -> Build {
+    let nowhere = options::Grid {
+        blocks: (0, 0),
+        threads: 0,
+        shared: 0,
+    };
+    Build {
+        kernel: build.kernel,
+        options: [&build.options[..], options].concat(),
+        grid: nowhere,
+    }
+}
