@@ -19,7 +19,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use crate::backend::cuda::error::CudaError;
+use crate::{
+    backend::{BackendError, cuda::error::CudaError},
+    suite::SuiteError,
+};
 
 /// How far is this kernel from the truth, on your weights?
 ///
@@ -89,9 +92,21 @@ pub fn main() -> ExitCode {
 
 /// What an error amounts to: a device that is not there, or input that is wrong.
 fn exit_code(error: &anyhow::Error) -> u8 {
-    match error.downcast_ref::<CudaError>() {
+    match error.chain().find_map(cuda_error) {
         Some(error) if error.is_absence() => exit::NO_DEVICE,
         _ => exit::BAD_INPUT,
+    }
+}
+
+/// What a device said, whoever hands it on.
+fn cuda_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a CudaError> {
+    let backend = match cause.downcast_ref::<SuiteError>() {
+        Some(SuiteError::Backend(error)) => Some(error),
+        _ => cause.downcast_ref::<BackendError>(),
+    };
+    match backend {
+        Some(BackendError::Cuda(error)) => Some(error),
+        _ => cause.downcast_ref::<CudaError>(),
     }
 }
 
@@ -145,6 +160,25 @@ mod tests {
         );
         let unquoted = anyhow::Error::from(io::Error::other("disk gone")).context("--out x");
         assert_eq!(sentence(&unquoted), "--out x: disk gone");
+    }
+
+    #[test]
+    fn a_device_that_fails_is_exit_code_3_whoever_hands_it_on() {
+        let device = || CudaError::Driver {
+            doing: "running the kernels".to_owned(),
+            message: "gone".to_owned(),
+        };
+        let backend = || BackendError::Cuda(device());
+        for error in [
+            anyhow::Error::from(device()),
+            anyhow::Error::from(backend()),
+            anyhow::Error::from(SuiteError::from(backend())).context("L0.attn"),
+        ] {
+            assert_eq!(exit_code(&error), exit::NO_DEVICE, "{error:#}");
+        }
+        let flag = CudaError::NoSuchDevice { asked: 1, count: 1 };
+        assert_eq!(exit_code(&flag.into()), exit::BAD_INPUT);
+        assert_eq!(exit_code(&anyhow::Error::msg("no file")), exit::BAD_INPUT);
     }
 
     #[test]
