@@ -98,16 +98,10 @@ __device__ __forceinline__ u32 shared_address(const void* pointer) {
     return (u32)__cvta_generic_to_shared(pointer);
 }
 
-// Starts a copy of 16 bytes into shared memory, of which only `bytes` are read and the rest is zero.
-__device__ __forceinline__ void copy_16(void* to, const void* from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
-                 : "memory");
-}
-
-// The same of 8 bytes.
-__device__ __forceinline__ void copy_8(void* to, const void* from, int bytes) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
-                 : "memory");
+// Starts a copy of 16 bytes into shared memory. The line around them comes into the second-level cache: the next chunk
+// asks for it.
+__device__ __forceinline__ void copy_16(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -116,6 +110,32 @@ __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_
 template <int PENDING>
 __device__ __forceinline__ void await_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+// Where range `s` of k begins: a range is units of `unit` elements, `each` of them and one more for the first `extra`;
+// the last may be cut short by the depth.
+__device__ __forceinline__ int range_start(int s, int unit, int each, int extra, int depth) {
+    return min(unit * (s * each + min(s, extra)), depth);
+}
+
+// From sm_90 on a kernel may begin before the one ahead has ended: it waits for it before it reads what that one left, and
+// says when the next may begin.
+__device__ __forceinline__ void await_kernel_ahead() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_kernel_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Four 8 by 8 matrices of 16-bit elements; each lane gives a row's address.
+__device__ __forceinline__ void load_matrices(u32 (&to)[4], const void* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(shared_address(row)));
 }
 
 // d += a b of m16n8k8 on TF32 registers.

@@ -1,6 +1,6 @@
 // What packed weights and the projection on a matrix unit agree on: which k a lane brings, and its registers.
 //
-// Macros from the host: UNIT.
+// Macros from the host: UNIT, CHUNK, N_TILES.
 //
 // k goes by in groups of 16. The sum inside a block of an instruction is exact, so that any lane may bring any k of the
 // block, as long as x and w do the same: KOF(t, i) is the k of a group that lane t (of the four that share a token or
@@ -11,20 +11,14 @@
 
 #define GROUP 16
 
-// Values 0 and 1 are a block's, or slots t and t + 4 of the first TF32 instruction; 2 and 3 the next.
+// Values 0 and 1 are a bf16 register, or slots t and t + 4 of the first TF32 instruction; 2 and 3 the next.
 #if UNIT == UNIT_TF32 && __CUDA_ARCH__ < 900
 #define KOF(t, i) ((t) + 4 * (i))
-#define NEIGHBOURS 0
-#define EXCHANGE 0
-#elif UNIT == UNIT_TF32 || __CUDA_ARCH__ < 900
-// Lanes 0..3 load k 0..3, 4..7, 8..11, 12..15 and exchange halves two apart: 0 1 8 9, 4 5 12 13, 2 3 10 11, 6 7 14 15.
-#define KOF(t, i) (4 * ((t) & 1) + ((t) & 2) + ((i) & 1) + 8 * ((i) >> 1))
-#define NEIGHBOURS 1
-#define EXCHANGE 1
+#define PAIRS 0
 #else
-#define KOF(t, i) (4 * (t) + (i))
-#define NEIGHBOURS 1
-#define EXCHANGE 0
+// Pairs of neighbours, as ldmatrix brings them.
+#define KOF(t, i) (2 * (t) + ((i) & 1) + 8 * ((i) >> 1))
+#define PAIRS 1
 #endif
 
 #if UNIT == UNIT_BF16
@@ -57,3 +51,11 @@ __device__ __forceinline__ Weights weight_registers(const float (&left)[4]) {
 #endif
 }
 
+// Lanes' registers of a chunk of packed weights.
+#define CHUNK_REGISTERS (CHUNK / GROUP * N_TILES * 32)
+
+// The first chunk of packed weights of a range: each range begins one, and all but the last have their full length.
+__device__ __forceinline__ int chunk_start(int range, int unit, int each, int extra) {
+    const int longer = (unit * (each + 1) + CHUNK - 1) / CHUNK, shorter = (unit * each + CHUNK - 1) / CHUNK;
+    return min(range, extra) * longer + max(range - extra, 0) * shorter;
+}

@@ -1,99 +1,156 @@
-// The projection on a matrix unit: partials[s,t,n] = sum over range s of x[t,k] w[n,k].
+// The projection on a matrix unit: partials[s,t,n] = sum over range s of x[t,k] w[n,k]; where WHOLE = 1 their sum
+// over s as well, dot and mixes.
 //
-//   x        [T, K] bf16 codes (X_BF16 = 1) or fp32      w  packed by pack_weights.cu
-//   rms      [T] fp32, read where NORM_BEFORE = 1        bounds  [S + 1]: range s is k bounds[s]..bounds[s+1]
-//   groups   [S + 1]: its groups of 16 k are groups[s]..groups[s+1]
-//   partials [S, T, N] fp32
+//   x        [T, K] bf16 codes (X_BF16 = 1) or fp32      w  packed by pack_weights.cu      rms  [T] fp32
+//   partials [S, T, N] fp32, written where WHOLE = 0     dot, mixes  [T, N] fp32, written where WHOLE = 1
+//   splits, unit, each, extra: the ranges, by ranges.cuh
 //
-// Macros from the host: UNIT, X_BF16, X_ROUND, NORM_BEFORE, N_TILES = ceil(N / 8), M_TILES tiles of 16
-// tokens per warp, WARPS, AHEAD, VECTOR (every bound and K are multiples of 8), and the products of a compensated
-// recipe: PRODUCTS of them, and PRODUCT_LIST, one PRODUCT(number, part of x, part of w) each, in the order their
-// chains run.
+// Macros from the host: UNIT, X_BF16, X_ROUND, NORM_BEFORE, N_TILES = ceil(N / 8), CHUNK, WARPS, STAGES, BULK (from
+// sm_90 on), WHOLE, VECTOR (every bound and K are multiples of 8), PARTIALS, OUTPUT and SCALED as in finish.cuh, and the products of a compensated recipe: PRODUCTS of them, and PRODUCT_LIST, one
+// PRODUCT(number, part of x, part of w) each, in the order their chains run.
 //
-// Tiles: a block takes 16 * M_TILES * WARPS tokens, all outputs and one range; a warp takes 16 * M_TILES tokens and all
-// outputs. k goes by in groups of 16, AHEAD groups to a chunk. Each warp streams its rows of x straight into
-// registers, AHEAD groups ahead. Two chunks of w lie in shared memory: one is read while the other is filled.
+// Tiles: a block takes 16 * WARPS tokens, all outputs and, of gridDim.y equal shares of the ranges, one. k goes by in
+// chunks through STAGES places in shared memory. Four warps fill them by asynchronous copies, x as it lies; WARPS others
+// multiply, 16 tokens each. A barrier per place says that it is full, another that it is empty.
 //
-// Order: per output one accumulator from +0; for each product in turn, k ascending by the unit's 8 or 16, the last
-// group filled up with zeros. Tiles, warps and chunks move no bit.
+// Order: per range and output one accumulator from +0; for each product in turn, k ascending by the unit's 8 or 16,
+// the last 16 of a range filled up with zeros. Tiles, warps and chunks move no bit. WHOLE: the sum over s ascending
+// from the first.
 //
 // Lanes (g = lane / 4, t = lane % 4): accumulators 0..3 are (token g, outputs 2t, 2t+1) and (token g+8, the same). Which
-// k of a group a lane brings: KOF in matrix.cuh.
+// k of 16 a lane brings: KOF in matrix.cuh.
+#include "barrier.cuh"
+#include "finish.cuh"
 #include "matrix.cuh"
+#include "ranges.cuh"
 
-#define CHUNK (GROUP * AHEAD)
-#define TOKENS (16 * M_TILES * WARPS)
-#define THREADS (32 * WARPS)
+#define GROUPS (CHUNK / GROUP)
+#define TOKENS (16 * WARPS)
+#define FILLERS 4
+// Groups that operands are read ahead: what a load takes. GROUPS is a multiple of LOOK + 1.
+#define LOOK 3
+#define THREADS (32 * (WARPS + FILLERS))
 
 #if X_BF16
 typedef u16 X;
 #else
 typedef float X;
 #endif
+// Rows so far apart that those of one load meet different banks: eight of 16 bytes of bf16, four of 32 of fp32.
+#define X_ROW (CHUNK + 8)
 
-#define STREAMED (VECTOR && NEIGHBOURS)
-
-struct Chunk {
-    Weights of[AHEAD][N_TILES][32];
+struct __align__(16) Stage {
+    Weights w[GROUPS][N_TILES][32];
+    X x[TOKENS][X_ROW];
 };
 
-// Starts the copy of a chunk of packed weights that holds `groups` of 16 k.
-__device__ __forceinline__ void fetch_weights(Chunk& chunk, const Weights* from, int groups) {
-    const int pieces = min(groups, AHEAD) * N_TILES * 32 * (int)sizeof(Weights) / 16;
+struct Shared {
+    Stage stages[STAGES];
+    u64 full[STAGES], empty[STAGES];
+};
+
+struct Inputs {
+    const X* x;
+    const Weights* w;
+    // Registers from one part of w to the next.
+    long long part;
+    int tokens, outputs, depth, first_token;
+};
+
+// A place in the ring of stages, and the parity of the rounds there.
+struct Place {
+    int stage, parity;
+};
+
+__device__ __forceinline__ void advance(Place& place) {
+    if (++place.stage == STAGES) place = {0, place.parity ^ 1};
+}
+
+// A filling thread's pieces of x, 16 bytes each: one in so many rows, all at the same k.
+struct Pieces {
+    enum {
+        WIDTH = 16 / sizeof(X),
+        EACH = CHUNK / WIDTH,
+        APART = 32 * FILLERS / EACH,
+        COUNT = (TOKENS + APART - 1) / APART
+    };
+    int row, k;
+    const X* from[COUNT];
+};
+
+__device__ __forceinline__ Pieces pieces_of(const Inputs& in, int thread) {
+    Pieces pieces = {thread / Pieces::EACH, thread % Pieces::EACH * Pieces::WIDTH};
 #pragma unroll
-    for (int i = threadIdx.x; i < (int)sizeof(Chunk) / 16; i += THREADS) {
-        if (i < pieces) copy_16((uint4*)&chunk + i, (const uint4*)from + i, 16);
+    for (int i = 0; i < Pieces::COUNT; ++i) {
+        // A row that is not there is stood in for, and not stored.
+        const int token = min(in.first_token + pieces.row + Pieces::APART * i, in.tokens - 1);
+        pieces.from[i] = in.x + (long long)token * in.depth + pieces.k;
     }
-    commit_copies();
+    return pieces;
 }
 
-// What a lane brings of one row of x for one group: as it is stored.
-#if X_BF16
-typedef uint2 Raw;
-#else
-typedef float4 Raw;
-#endif
-
-// A lane's share of a group that lies wholly below `end`; `row` is the row's first element.
-__device__ __forceinline__ Raw load_group(const X* row, int k, int place) {
-#if X_BF16
-    return __ldg((const uint2*)(row + k + 4 * place));
-#else
-    const float2 first = __ldg((const float2*)(row + k + KOF(place, 0)));
-    const float2 second = __ldg((const float2*)(row + k + KOF(place, 2)));
-    return {first.x, first.y, second.x, second.y};
-#endif
-}
-
-// The same in fp32, in the order of KOF.
-__device__ __forceinline__ void widen_group(float (&x)[4], Raw raw, int place) {
-#if X_BF16
-#if EXCHANGE
-    const u32 other = __shfl_xor_sync(0xffffffffu, place < 2 ? raw.y : raw.x, 2);
-    raw = place < 2 ? uint2{raw.x, other} : uint2{other, raw.y};
-#endif
-    x[0] = __uint_as_float(raw.x << 16);
-    x[1] = __uint_as_float(raw.x & 0xffff0000u);
-    x[2] = __uint_as_float(raw.y << 16);
-    x[3] = __uint_as_float(raw.y & 0xffff0000u);
-#else
-    x[0] = raw.x;
-    x[1] = raw.y;
-    x[2] = raw.z;
-    x[3] = raw.w;
-#endif
-}
-
-// A lane's share of a group that may end within, zeros beyond.
-__device__ __forceinline__ void load_guarded(float (&x)[4], const X* row, int k, int end, int place) {
+__device__ __forceinline__ void fetch_x(Stage& stage, const Pieces& pieces, const Cursor& at) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const int at = k + KOF(place, i);
-        x[i] = at < end ? widen(row[at]) : 0.0f;
+    for (int i = 0; i < Pieces::COUNT; ++i) {
+        const int row = pieces.row + Pieces::APART * i;
+        if (row >= TOKENS) continue;
+        X* piece = &stage.x[row][pieces.k];
+#if VECTOR
+        if (at.k + pieces.k < at.end) copy_16(piece, pieces.from[i] + at.k);
+#else
+#pragma unroll
+        for (int j = 0; j < Pieces::WIDTH; ++j) {
+            if (at.k + pieces.k + j < at.end) piece[j] = pieces.from[i][at.k + j];
+        }
+#endif
     }
 }
 
-// Part `part` of x, still to be rounded.
+// A chunk of packed weights.
+__device__ __forceinline__ void fetch_w(Stage& stage, const Weights* from, u64& full, int thread) {
+#if BULK
+    if (thread != 0) return;
+    arrive_and_expect(full, sizeof(stage.w));
+    copy_all(stage.w, from, sizeof(stage.w), full);
+#else
+#pragma unroll
+    for (int i = 0; i < (int)sizeof(stage.w) / 16 / (32 * FILLERS) + 1; ++i) {
+        const int piece = thread + 32 * FILLERS * i;
+        if (piece < (int)sizeof(stage.w) / 16) copy_16((uint4*)stage.w + piece, (const uint4*)from + piece);
+    }
+#endif
+}
+
+// Where part PART of the weights of a chunk begins; chunk `number` of the range.
+__device__ __forceinline__ const Weights* weights_of(const Inputs& in, const Ranges& ranges, const Cursor& at) {
+    const int number = chunk_start(at.range, ranges.unit, ranges.each, ranges.extra) + at.chunk;
+    int part = 0;
+    switch (at.product) {
+#define PRODUCT(NUMBER, X_PART, W_PART) \
+    case NUMBER:                        \
+        part = W_PART;                  \
+        break;
+        PRODUCT_LIST
+#undef PRODUCT
+    }
+    return in.w + part * in.part + (long long)number * CHUNK_REGISTERS;
+}
+
+// The filling warps.
+__device__ __forceinline__ void fill(Shared& shared, const Inputs& in, const Ranges& ranges, int thread) {
+    const Pieces pieces = pieces_of(in, thread);
+    // An empty place is one whose round before the first is over.
+    Place place = {0, 1};
+    for (Cursor at = first_of(ranges); !is_over(at, ranges); advance(at, ranges), advance(place)) {
+        Stage& stage = shared.stages[place.stage];
+        u64& full = shared.full[place.stage];
+        await(shared.empty[place.stage], place.parity);
+        fetch_w(stage, weights_of(in, ranges, at), full, thread);
+        fetch_x(stage, pieces, at);
+        arrive_when_copied(full);
+    }
+}
+
 __device__ __forceinline__ float x_left(float x, float rms, int part) {
 #if NORM_BEFORE
     x = __fmul_rn(x, rms);
@@ -103,22 +160,89 @@ __device__ __forceinline__ float x_left(float x, float rms, int part) {
 
 // A warp's 16 tokens: rows g and g + 8.
 struct Tile {
-    const X* row[2];
     float rms[2];
     float sum[N_TILES][4];
 };
 
-// One group on its way through the unit.
-template <int X_PART>
-__device__ __forceinline__ void multiply(Tile& tile, const float (&low)[4], const float (&high)[4],
-                                         const Weights (&weights)[N_TILES]) {
-    u32 a[2][4];
+// What a lane brings of one group: x of rows g and g + 8 as it lies in memory, w of every 8 outputs.
+struct Operands {
+#if X_BF16 && PAIRS
+    u32 pairs[4];
+#else
     float x[2][4];
+#endif
+    Weights w[N_TILES];
+};
+
+// Four k of a row, in the order of KOF; `held` of the row are there.
+__device__ __forceinline__ void read_row(float (&to)[4], const X* row, int k, int place, int held) {
+#if PAIRS && !X_BF16
+    if (held >= CHUNK) {
+        const float2 low = *(const float2*)&row[k + KOF(place, 0)], high = *(const float2*)&row[k + KOF(place, 2)];
+        to[0] = low.x;
+        to[1] = low.y;
+        to[2] = high.x;
+        to[3] = high.y;
+        return;
+    }
+#endif
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-        x[0][i] = x_left(low[i], tile.rms[0], X_PART);
-        x[1][i] = x_left(high[i], tile.rms[1], X_PART);
+        const int at = k + KOF(place, i);
+        to[i] = at < held ? widen(row[at]) : 0.0f;
     }
+}
+
+__device__ __forceinline__ void read(Operands& operands, const Stage& stage, int group, int held) {
+    const int lane = threadIdx.x % 32, first_row = threadIdx.x / 32 * 16, k = GROUP * group;
+#if X_BF16 && PAIRS
+    // In the order of the registers of a bf16 instruction.
+    load_matrices(operands.pairs, &stage.x[first_row + lane % 16][k + lane / 16 * 8]);
+    if (held < CHUNK) {
+        // Of a pair that the range ends within, the first stays.
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int at = k + 2 * (lane % 4) + 8 * (i / 2);
+            operands.pairs[i] &= at + 1 < held ? 0xffffffffu : at < held ? 0xffffu : 0u;
+        }
+    }
+#else
+    read_row(operands.x[0], stage.x[first_row + lane / 4], k, lane % 4, held);
+    read_row(operands.x[1], stage.x[first_row + lane / 4 + 8], k, lane % 4, held);
+#endif
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) operands.w[n] = stage.w[group][n][lane];
+}
+
+// One group on its way through the unit.
+template <int X_PART>
+__device__ __forceinline__ void multiply(Tile& tile, const Operands& operands) {
+    const Weights(&w)[N_TILES] = operands.w;
+    float x[2][4];
+#if X_BF16 && PAIRS
+#if UNIT == UNIT_BF16 && !NORM_BEFORE
+    // bf16 already: its first part is itself.
+    if (X_PART == 0) {
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) mma_bf16(tile.sum[n], operands.pairs, {w[n].x, w[n].y});
+        return;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        x[i % 2][i / 2 * 2] = __uint_as_float(operands.pairs[i] << 16);
+        x[i % 2][i / 2 * 2 + 1] = __uint_as_float(operands.pairs[i] & 0xffff0000u);
+    }
+#else
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i / 4][i % 4] = operands.x[i / 4][i % 4];
+#endif
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[half][i] = x_left(x[half][i], tile.rms[half], X_PART);
+    }
+    u32 a[2][4];
 #if UNIT == UNIT_TF32
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
@@ -126,165 +250,152 @@ __device__ __forceinline__ void multiply(Tile& tile, const float (&low)[4], cons
         for (int i = 0; i < 4; ++i) a[step][i] = tf32_register<X_ROUND>(x[i % 2][2 * step + i / 2]);
     }
 #pragma unroll
-    for (int n = 0; n < N_TILES; ++n) mma_tf32(tile.sum[n], a[0], {weights[n].x, weights[n].y});
+    for (int n = 0; n < N_TILES; ++n) mma_tf32(tile.sum[n], a[0], {w[n].x, w[n].y});
 #pragma unroll
-    for (int n = 0; n < N_TILES; ++n) mma_tf32(tile.sum[n], a[1], {weights[n].z, weights[n].w});
+    for (int n = 0; n < N_TILES; ++n) mma_tf32(tile.sum[n], a[1], {w[n].z, w[n].w});
 #else
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[0][i] = PACK(x[i % 2][2 * (i / 2)], x[i % 2][2 * (i / 2) + 1]);
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n) {
 #if UNIT == UNIT_BF16
-        mma_bf16(tile.sum[n], a[0], {weights[n].x, weights[n].y});
+        mma_bf16(tile.sum[n], a[0], {w[n].x, w[n].y});
 #else
-        mma_f16(tile.sum[n], a[0], {weights[n].x, weights[n].y});
+        mma_f16(tile.sum[n], a[0], {w[n].x, w[n].y});
 #endif
     }
 #endif
 }
 
+// A whole chunk, whose first LOOK groups are there. Groups are read LOOK ahead of the products, those of the next chunk
+// too, where `follow` says that it is whole.
 template <int X_PART>
-__device__ __forceinline__ void multiply_raw(Tile& tile, const Raw (&raw)[2], const Weights (&weights)[N_TILES],
-                                             int place) {
-#if UNIT == UNIT_BF16 && X_BF16 && !NORM_BEFORE && !EXCHANGE
-    // bf16 already: its first part is itself.
-    if (X_PART == 0) {
+__device__ __forceinline__ void multiply_whole(Tile& tile, Operands (&operands)[LOOK + 1], Shared& shared, Place place,
+                                               Place next, bool follow) {
 #pragma unroll
-        for (int n = 0; n < N_TILES; ++n)
-            mma_bf16(tile.sum[n], {raw[0].x, raw[1].x, raw[0].y, raw[1].y}, {weights[n].x, weights[n].y});
-        return;
+    for (int group = 0; group < GROUPS; ++group) {
+        const int ahead = group + LOOK;
+        if (ahead < GROUPS) {
+            read(operands[ahead % (LOOK + 1)], shared.stages[place.stage], ahead, CHUNK);
+        } else if (follow) {
+            if (ahead == GROUPS) await(shared.full[next.stage], next.parity);
+            read(operands[ahead % (LOOK + 1)], shared.stages[next.stage], ahead - GROUPS, CHUNK);
+        }
+        multiply<X_PART>(tile, operands[group % (LOOK + 1)]);
     }
-#endif
-    float low[4], high[4];
-    widen_group(low, raw[0], place);
-    widen_group(high, raw[1], place);
-    multiply<X_PART>(tile, low, high, weights);
 }
 
-__device__ __forceinline__ void load_weights(Weights (&weights)[N_TILES], const Chunk& chunk, int group, int lane) {
-#pragma unroll
-    for (int n = 0; n < N_TILES; ++n) weights[n] = chunk.of[group][n][lane];
-}
-
-// One product over a range.
+// A chunk that a range ends within.
 template <int X_PART>
-__device__ __forceinline__ void product(Tile (&tiles)[M_TILES], Chunk (&chunks)[2], const Weights* w, int begin,
-                                        int end) {
-    const int lane = threadIdx.x % 32, place = lane % 4;
-    int groups = (end - begin + GROUP - 1) / GROUP;
-    fetch_weights(chunks[0], w, groups);
-#if STREAMED
-    Raw ahead[AHEAD][M_TILES][2];
-#pragma unroll
-    for (int i = 0; i < AHEAD; ++i) {
-        const int k = begin + GROUP * i;
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                ahead[i][m][half] = k + GROUP <= end ? load_group(tiles[m].row[half], k, place) : Raw{};
-        }
+__device__ __forceinline__ void multiply_rest(Tile& tile, const Stage& stage, int held) {
+#pragma unroll 1
+    for (int group = 0; group * GROUP < held; ++group) {
+        Operands operands;
+        read(operands, stage, group, held);
+        multiply<X_PART>(tile, operands);
     }
-#endif
-    int turn = 0;
-    for (int start = begin; start < end; start += CHUNK, turn ^= 1) {
-        const Chunk& chunk = chunks[turn];
-        await_copies<0>();
-        // The chunk is there for all, and all are done with the one before, which makes way for the next.
-        __syncthreads();
-        w += AHEAD * N_TILES * 32;
-        groups -= AHEAD;
-        if (groups > 0) fetch_weights(chunks[turn ^ 1], w, groups);
-#if STREAMED
-        if (start + CHUNK <= end) {
-            // No branch within, so that loads, exchanges and products of all groups overlap: what lies beyond the last
-            // whole group is loaded from there, and not used.
-            const int last = begin + (end - begin) / GROUP * GROUP - GROUP;
+}
+
+// Where accumulator `i` of tile `n` belongs; -1 if nowhere.
+__device__ __forceinline__ long long index_of(const Inputs& in, int n, int i) {
+    const int lane = threadIdx.x % 32;
+    const int token = in.first_token + threadIdx.x / 32 * 16 + lane / 4 + 8 * (i / 2);
+    const int output = 8 * n + 2 * (lane % 4) + i % 2;
+    return token < in.tokens && output < in.outputs ? (long long)token * in.outputs + output : -1;
+}
+
+#define FOR_EACH_SUM(n, i)                  \
+    _Pragma("unroll") for (int n = 0; n < N_TILES; ++n) \
+        _Pragma("unroll") for (int i = 0; i < 4; ++i)
+
+// The multiplying warps.
+__device__ __forceinline__ void project_tile(Shared& shared, const Inputs& in, const Ranges& ranges, const float* rms,
+                                             float* partials, float* dot, float* mixes) {
+    const int lane = threadIdx.x % 32;
+    Tile tile;
 #pragma unroll
-            for (int i = 0; i < AHEAD; ++i) {
-                Weights weights[N_TILES];
-                load_weights(weights, chunk, i, lane);
-                const int next = min(start + GROUP * i + CHUNK, last);
+    for (int half = 0; half < 2; ++half) {
+        const int token = in.first_token + (int)threadIdx.x / 32 * 16 + lane / 4 + 8 * half;
+        tile.rms[half] = rms[min(token, in.tokens - 1)];
+    }
+    float whole[N_TILES][4];
+    FOR_EACH_SUM(n, i) tile.sum[n][i] = whole[n][i] = 0.0f;
+    Operands operands[LOOK + 1];
+    bool there = false;
+    Place place = {0, 0};
+    for (Cursor at = first_of(ranges); !is_over(at, ranges);) {
+        const int range = at.range, product = at.product, held = at.end - at.k;
+        const Place here = place;
+        advance(at, ranges);
+        advance(place);
+        if (!there) {
+            await(shared.full[here.stage], here.parity);
+            if (held >= CHUNK) {
 #pragma unroll
-                for (int m = 0; m < M_TILES; ++m) {
-                    multiply_raw<X_PART>(tiles[m], ahead[i][m], weights, place);
-#pragma unroll
-                    for (int half = 0; half < 2; ++half) ahead[i][m][half] = load_group(tiles[m].row[half], next, place);
-                }
-            }
-            continue;
-        }
-#endif
-#pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            const int k = start + GROUP * i;
-            if (k >= end) break;
-            Weights weights[N_TILES];
-            load_weights(weights, chunk, i, lane);
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) {
-#if STREAMED
-                if (k + GROUP <= end) {
-                    multiply_raw<X_PART>(tiles[m], ahead[i][m], weights, place);
-                    continue;
-                }
-#endif
-                float low[4], high[4];
-                load_guarded(low, tiles[m].row[0], k, end, place);
-                load_guarded(high, tiles[m].row[1], k, end, place);
-                multiply<X_PART>(tiles[m], low, high, weights);
+                for (int group = 0; group < LOOK; ++group)
+                    read(operands[group], shared.stages[here.stage], group, CHUNK);
             }
         }
-    }
-    // The next product fills the chunk that the slowest warp may still read.
-    __syncthreads();
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    project(const X* __restrict__ x, const Weights* __restrict__ w, const float* __restrict__ rms,
-            const int* __restrict__ bounds, const int* __restrict__ groups, float* __restrict__ partials, int tokens,
-            int outputs, int depth) {
-    extern __shared__ __align__(16) unsigned char shared[];
-    Chunk(&chunks)[2] = *(Chunk(*)[2])shared;
-    const int begin = bounds[blockIdx.y], end = bounds[blockIdx.y + 1];
-    const int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, place = threadIdx.x % 4;
-    const int first = blockIdx.x * TOKENS + warp * 16 * M_TILES + group;
-
-    Tile tiles[M_TILES];
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            // A row that is not there is stood in for, and not stored.
-            const int token = min(first + 16 * m + 8 * half, tokens - 1);
-            tiles[m].row[half] = x + (long long)token * depth;
-            tiles[m].rms[half] = NORM_BEFORE ? rms[token] : 0.0f;
-        }
-#pragma unroll
-        for (int n = 0; n < N_TILES; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) tiles[m].sum[n][i] = 0.0f;
-        }
-    }
-
-    const long long each = (long long)N_TILES * 32;
-    const Weights* range = w + groups[blockIdx.y] * each;
-    const long long part = groups[gridDim.y] * each;
-#define PRODUCT(NUMBER, X_PART, W_PART) product<X_PART>(tiles, chunks, range + W_PART * part, begin, end);
-    PRODUCT_LIST
+        there = held >= CHUNK && !is_over(at, ranges) && at.end - at.k >= CHUNK;
+        switch (product) {
+#define PRODUCT(NUMBER, X_PART, W_PART)                                                \
+    case NUMBER:                                                                       \
+        if (held >= CHUNK)                                                             \
+            multiply_whole<X_PART>(tile, operands, shared, here, place, there);        \
+        else                                                                           \
+            multiply_rest<X_PART>(tile, shared.stages[here.stage], held);              \
+        break;
+            PRODUCT_LIST
 #undef PRODUCT
-
-    float* to = partials + (long long)blockIdx.y * tokens * outputs;
-#pragma unroll
-    for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const int token = first + 16 * m + 8 * (i / 2);
-#pragma unroll
-            for (int n = 0; n < N_TILES; ++n) {
-                const int output = 8 * n + 2 * place + i % 2;
-                if (token < tokens && output < outputs) to[(long long)token * outputs + output] = tiles[m].sum[n][i];
-            }
         }
+        __syncwarp();
+        if (lane == 0) arrive(shared.empty[here.stage]);
+        if (at.range == range) continue;
+#if WHOLE
+        FOR_EACH_SUM(n, i) {
+            whole[n][i] = range == 0 ? first_partial(tile.sum[n][i]) : add_partial(whole[n][i], tile.sum[n][i]);
+            tile.sum[n][i] = 0.0f;
+        }
+#else
+        float* to = partials + (long long)range * in.tokens * in.outputs;
+        FOR_EACH_SUM(n, i) {
+            const long long index = index_of(in, n, i);
+            if (index >= 0) to[index] = tile.sum[n][i];
+            tile.sum[n][i] = 0.0f;
+        }
+#endif
     }
+#if WHOLE
+    FOR_EACH_SUM(n, i) {
+        const long long index = index_of(in, n, i);
+        if (index < 0) continue;
+        const float value = dot_of(whole[n][i]);
+        dot[index] = value;
+        mixes[index] = mixes_of(value, tile.rms[i / 2]);
+    }
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    project(const X* __restrict__ x, const Weights* __restrict__ w, const float* __restrict__ rms,
+            float* __restrict__ partials, float* __restrict__ dot, float* __restrict__ mixes, int tokens, int outputs,
+            int depth, int splits, int unit, int each, int extra) {
+    extern __shared__ __align__(128) unsigned char memory[];
+    Shared& shared = *(Shared*)memory;
+    const Inputs in = {
+        x,      w,       (long long)chunk_start(splits, unit, each, extra) * CHUNK_REGISTERS,
+        tokens, outputs, depth, (int)blockIdx.x * TOKENS};
+    const Ranges ranges = {share_start(splits, blockIdx.y, gridDim.y),
+                           share_start(splits, blockIdx.y + 1, gridDim.y), 1, unit, each, extra, depth};
+    if (threadIdx.x < STAGES) {
+        init_barrier(shared.full[threadIdx.x], 32 * FILLERS + BULK);
+        init_barrier(shared.empty[threadIdx.x], WARPS);
+    }
+    let_next_kernel_begin();
+    __syncthreads();
+    await_kernel_ahead();
+    if (threadIdx.x >= 32 * WARPS)
+        fill(shared, in, ranges, threadIdx.x - 32 * WARPS);
+    else
+        project_tile(shared, in, ranges, rms, partials, dot, mixes);
 }

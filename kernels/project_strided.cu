@@ -2,7 +2,7 @@
 // partials[t,n] = tree over v of (chain over k = v, v + V, ... of x[t,k] w[n,k]).
 //
 //   x [T, K] bf16 codes (X_BF16 = 1) or fp32      w [N, K] fp32      rms [T] fp32, read where NORM_BEFORE = 1
-//   partials [T, N] fp32
+//   partials [T, N] fp32      the arguments of project_mma.cu, of which those for ranges and sums are not used
 //
 // Macros from the host: X_BF16, X_ROUND, W_ROUND, NORM_BEFORE, STRIDED_THREADS = V (a power of two), PRODUCTS
 // and PRODUCT_LIST as in project_mma.cu.
@@ -34,8 +34,10 @@ __device__ __forceinline__ float chain(const X* x, const float* w, float rms, in
 }
 
 extern "C" __global__ void project(const X* __restrict__ x, const float* __restrict__ w,
-                                   const float* __restrict__ rms, const int* __restrict__ bounds,
-                                   float* __restrict__ partials, int tokens, int outputs, int depth) {
+                                   const float* __restrict__ rms, float* __restrict__ partials, float*, float*,
+                                   int tokens, int outputs, int depth, int, int, int, int) {
+    let_next_kernel_begin();
+    await_kernel_ahead();
     extern __shared__ float sums[];
     const int token = blockIdx.x, output = blockIdx.y;
     const X* x_row = x + (long long)token * depth;

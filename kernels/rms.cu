@@ -1,6 +1,6 @@
 // The fp32 RMS factor: rms[t] = rsqrt(mean_k x[t,k]^2 + eps).
 //
-//   x  [T, K] bf16 codes (X_BF16 = 1) or fp32      bounds  [S + 1]: the ranges of the projection
+//   x  [T, K] bf16 codes (X_BF16 = 1) or fp32      unit, each, extra: the ranges of the projection, by range_start
 //   partials [P, T] fp32 scratch, P as SQUARES needs it      rms [T] fp32
 //
 // Macros from the host: X_BF16, SQUARES, STRIDED_THREADS (a power of two, for SQUARES_STRIDED), MEAN_RECIPROCAL,
@@ -50,8 +50,8 @@ __device__ __forceinline__ float lanes(const X* row, int begin, int end) {
     return __fadd_rn(__fadd_rn(sums[0], sums[2]), __fadd_rn(sums[1], sums[3]));
 }
 
-extern "C" __global__ void squares(const X* __restrict__ x, const int* __restrict__ bounds,
-                                   float* __restrict__ partials, int tokens, int depth) {
+extern "C" __global__ void squares(const X* __restrict__ x, float* __restrict__ partials, int tokens, int depth,
+                                   int unit, int each, int extra) {
 #if SQUARES == SQUARES_STRIDED
     extern __shared__ float sums[];
     const X* row = x + (long long)blockIdx.x * depth;
@@ -65,10 +65,11 @@ extern "C" __global__ void squares(const X* __restrict__ x, const int* __restric
     const int token = blockIdx.x * blockDim.x + threadIdx.x, part = blockIdx.y;
     if (token >= tokens) return;
     const X* row = x + (long long)token * depth;
+    const int begin = range_start(part, unit, each, extra, depth), end = range_start(part + 1, unit, each, extra, depth);
 #if SQUARES == SQUARES_CHAINS
-    float sum = chain(row, bounds[part], bounds[part + 1], 1);
+    float sum = chain(row, begin, end, 1);
 #elif SQUARES == SQUARES_LANES
-    float sum = lanes(row, bounds[part], bounds[part + 1]);
+    float sum = lanes(row, begin, end);
 #else
     float sum = chain(row, part, depth, 4);
 #endif

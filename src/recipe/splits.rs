@@ -90,48 +90,102 @@ impl SplitRule {
         }
     }
 
+    /// Where the ranges of k lie, none of them empty.
+    #[must_use]
+    pub fn cuts(&self, k: usize, launch: Launch) -> Cuts {
+        let count = self.count(k, launch);
+        match self.boundaries {
+            Boundaries::Deepgemm => {
+                let blocks = k.div_ceil(BLOCK_K);
+                // More ranges than blocks would be empty ones.
+                let count = count.min(blocks).max(1);
+                Cuts {
+                    unit: BLOCK_K,
+                    each: blocks / count,
+                    extra: blocks % count,
+                    depth: k,
+                    count,
+                }
+            }
+            Boundaries::Triton => {
+                let width = k.div_ceil(count).max(1);
+                Cuts {
+                    unit: 1,
+                    each: width,
+                    extra: 0,
+                    depth: k,
+                    count: k.div_ceil(width),
+                }
+            }
+        }
+    }
+
     /// The ranges of k, ascending, none of them empty.
     #[must_use]
     pub fn ranges(&self, k: usize, launch: Launch) -> Vec<Range<usize>> {
-        let count = self.count(k, launch);
-        match self.boundaries {
-            Boundaries::Deepgemm => block_ranges(k, count),
-            Boundaries::Triton => {
-                let width = k.div_ceil(count).max(1);
-                (0..k)
-                    .step_by(width)
-                    .map(|start| start..(start + width).min(k))
-                    .collect()
-            }
+        self.cuts(k, launch).ranges()
+    }
+}
+
+/// Ranges of k as a formula: units of `unit` elements, `each` of them to a range and one more to the first
+/// `extra`; the depth may cut the last short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cuts {
+    /// Elements of a unit.
+    pub unit: usize,
+    /// Units of a range.
+    pub each: usize,
+    /// Ranges that take one unit more.
+    pub extra: usize,
+    /// K.
+    pub depth: usize,
+    /// Ranges.
+    pub count: usize,
+}
+
+impl Cuts {
+    /// All of K in one range.
+    #[must_use]
+    pub fn whole(depth: usize) -> Self {
+        Self {
+            unit: depth,
+            each: 1,
+            extra: 0,
+            depth,
+            count: 1,
         }
+    }
+
+    /// Where a range begins; where K ends, for the one after the last.
+    #[must_use]
+    pub fn start(&self, range: usize) -> usize {
+        (self.unit * (range * self.each + range.min(self.extra))).min(self.depth)
+    }
+
+    /// The ranges, ascending.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<Range<usize>> {
+        (0..self.count)
+            .map(|range| self.start(range)..self.start(range + 1))
+            .collect()
     }
 }
 
 impl Order {
-    /// The ranges of k: one for the thread-strided order.
+    /// Where the ranges of k lie: one for the thread-strided order.
     #[must_use]
-    pub fn ranges(&self, k: usize, launch: Launch) -> Vec<Range<usize>> {
+    pub fn cuts(&self, k: usize, launch: Launch) -> Cuts {
         match self {
-            Self::Chains { splits, .. } => splits.ranges(k, launch),
-            Self::ThreadStrided { .. } => std::iter::once(0..k).collect(),
+            Self::Chains { splits, .. } => splits.cuts(k, launch),
+            Self::ThreadStrided { .. } => Cuts::whole(k),
         }
     }
-}
 
-fn block_ranges(k: usize, count: usize) -> Vec<Range<usize>> {
-    let blocks = k.div_ceil(BLOCK_K);
-    // More ranges than blocks would be empty ones.
-    let count = count.min(blocks).max(1);
-    let (each, extra) = (blocks / count, blocks % count);
-    let mut start = 0;
-    (0..count)
-        .map(|split| {
-            let end = (start + (each + usize::from(split < extra)) * BLOCK_K).min(k);
-            let range = start..end;
-            start = end;
-            range
-        })
-        .collect()
+    /// The ranges of k.
+    #[must_use]
+    pub fn ranges(&self, k: usize, launch: Launch) -> Vec<Range<usize>> {
+        self.cuts(k, launch).ranges()
+    }
 }
 
 #[cfg(test)]

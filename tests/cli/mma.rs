@@ -82,10 +82,10 @@ fn drivers_and_devices_that_are_no_use_have_their_sentences() {
     for (driver, part) in [
         (
             Driver {
-                lacks: "cuLaunchKernel",
+                lacks: "cuLaunchKernelEx",
                 ..Driver::default()
             },
-            "has no function cuLaunchKernel",
+            "has no function cuLaunchKernelEx",
         ),
         (
             Driver {

@@ -3,15 +3,20 @@
 
 use std::{
     collections::HashMap,
+    ffi::c_void,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
 };
 
 use cudarc::{
     driver::{
-        CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, DriverError,
-        LaunchConfig, PushKernelArg, ValidAsZeroBits,
-        sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+        CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, DeviceRepr,
+        DriverError, ValidAsZeroBits,
+        sys::{
+            self, CUdeviceptr,
+            CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+            CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
+        },
     },
     nvrtc::Ptx,
 };
@@ -19,7 +24,7 @@ use cudarc::{
 use super::{
     error::CudaError,
     nvrtc::{Compiled, Nvrtc, Source},
-    options::{Build, Grid},
+    options::{Build, Grid, Target},
     probe::{self, DeviceFacts, Driver},
     source::{Kernel, Sources},
 };
@@ -49,8 +54,6 @@ pub enum Argument<'a> {
     Codes(&'a CudaSlice<u16>),
     /// fp32 values.
     Floats(&'a CudaSlice<f32>),
-    /// Whole numbers.
-    Ints(&'a CudaSlice<i32>),
     /// Raw words.
     Words(&'a CudaSlice<u32>),
     /// One fp32 value.
@@ -104,6 +107,16 @@ impl Device {
     #[must_use]
     pub fn nvrtc(&self) -> &Nvrtc {
         &self.nvrtc
+    }
+
+    /// What the projection's kernels are laid out for.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        Target {
+            arch: self.arch,
+            sms: self.facts.sms,
+            may_finish: !self.sources.replaces(Kernel::Finish),
+        }
     }
 
     /// The kernels' sources.
@@ -216,7 +229,8 @@ impl Device {
         done("running the kernels", self.stream.synchronize())
     }
 
-    /// Launches a kernel.
+    /// Launches a kernel: where the device can, before the one ahead has ended, if `grid` says that its source
+    /// waits for it.
     ///
     /// # Errors
     /// The driver refuses.
@@ -227,28 +241,80 @@ impl Device {
         name: &str,
         arguments: &[Argument<'_>],
     ) -> Result<(), CudaError> {
-        let mut launch = self.stream.launch_builder(function);
-        for argument in arguments {
-            match *argument {
-                Argument::Codes(buffer) => launch.arg(buffer),
-                Argument::Floats(buffer) => launch.arg(buffer),
-                Argument::Ints(buffer) => launch.arg(buffer),
-                Argument::Words(buffer) => launch.arg(buffer),
-                Argument::Float(value) => launch.arg(value),
-                Argument::Int(value) => launch.arg(value),
-            };
-        }
-        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let config = LaunchConfig {
-            grid_dim: (narrow(grid.blocks.0), narrow(grid.blocks.1), 1),
-            block_dim: (narrow(grid.threads), 1, 1),
-            shared_mem_bytes: narrow(grid.shared),
+        let mut words: Vec<Word> = arguments
+            .iter()
+            .map(|argument| argument.word(&self.stream))
+            .collect();
+        let mut pointers: Vec<*mut c_void> = words
+            .iter_mut()
+            .map(|word| std::ptr::from_mut(word).cast())
+            .collect();
+        let mut early = CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue {
+                programmaticStreamSerializationAllowed: 1,
+            },
         };
+        let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let config = CUlaunchConfig {
+            gridDimX: narrow(grid.blocks.0),
+            gridDimY: narrow(grid.blocks.1),
+            gridDimZ: 1,
+            blockDimX: narrow(grid.threads),
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: narrow(grid.shared),
+            hStream: self.stream.cu_stream(),
+            attrs: &raw mut early,
+            numAttrs: u32::from(
+                grid.waits && self.facts.capability.0 >= 9 && !self.has_users_kernels(),
+            ),
+        };
+        self.bind()?;
         // SAFETY: the arguments are those at the head of the kernel's source, buffers of the sizes that
-        // stand there. A user's own kernel promises the same by taking the file's place.
-        let launched = unsafe { launch.launch(config) };
-        done(&format!("launching {name}"), launched.map(|_| ()))
+        // stand there. A user's own kernel promises the same by taking the file's place. The driver copies
+        // arguments and attributes before it returns.
+        let launched = unsafe {
+            sys::cuLaunchKernelEx(
+                &raw const config,
+                function.cu_function(),
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        done(&format!("launching {name}"), launched.result())
     }
+
+    /// Whether some kernel is a user's own: none of those is asked to wait for the one ahead by itself.
+    fn has_users_kernels(&self) -> bool {
+        self.sources.replaced().next().is_some()
+    }
+}
+
+/// An argument as the driver copies it.
+#[repr(C)]
+union Word {
+    pointer: CUdeviceptr,
+    float: f32,
+    int: i32,
+}
+
+impl Argument<'_> {
+    fn word(&self, stream: &CudaStream) -> Word {
+        match *self {
+            Argument::Codes(buffer) => pointer(buffer, stream),
+            Argument::Floats(buffer) => pointer(buffer, stream),
+            Argument::Words(buffer) => pointer(buffer, stream),
+            Argument::Float(&float) => Word { float },
+            Argument::Int(&int) => Word { int },
+        }
+    }
+}
+
+fn pointer<T>(buffer: &CudaSlice<T>, stream: &CudaStream) -> Word {
+    let (pointer, _) = buffer.device_ptr(stream);
+    Word { pointer }
 }
 
 /// Compiles a build for `arch`; needs no device.

@@ -1,4 +1,5 @@
-//! The mixing projection on a device: RMS factor, projection, sum of the splits.
+//! The mixing projection on a device: RMS factor, projection, and the sum of its ranges where the
+//! projection does not add them itself.
 
 use cudarc::driver::{CudaFunction, CudaSlice};
 use ndarray::{Array1, Array2};
@@ -57,29 +58,41 @@ pub struct MixOnDevice<'a> {
 
 struct Builds {
     rms: Build,
-    pack: Option<Build>,
     project: Build,
-    finish: Build,
+    finish: Option<Build>,
 }
 
 struct Functions {
     squares: CudaFunction,
     factor: CudaFunction,
-    pack: Option<CudaFunction>,
     project: CudaFunction,
-    finish: CudaFunction,
+    finish: Option<CudaFunction>,
 }
 
 struct Buffers {
-    weight: CudaSlice<f32>,
-    bounds: CudaSlice<i32>,
-    groups: CudaSlice<i32>,
-    packed: CudaSlice<u32>,
+    weight: Weight,
     squares: CudaSlice<f32>,
     rms: CudaSlice<f32>,
     partials: CudaSlice<f32>,
     dot: CudaSlice<f32>,
     mixes: CudaSlice<f32>,
+}
+
+/// hc_fn as the projection takes it.
+enum Weight {
+    /// As it is stored.
+    Plain(CudaSlice<f32>),
+    /// By `pack_weights.cu`.
+    Packed(CudaSlice<u32>),
+}
+
+impl Weight {
+    fn argument(&self) -> Argument<'_> {
+        match self {
+            Self::Plain(values) => Argument::Floats(values),
+            Self::Packed(words) => Argument::Words(words),
+        }
+    }
 }
 
 /// The scalars of the launches.
@@ -89,6 +102,9 @@ struct Sizes {
     outputs: i32,
     depth: i32,
     splits: i32,
+    unit: i32,
+    each: i32,
+    extra: i32,
     square_parts: i32,
     reciprocal: f32,
     eps: f32,
@@ -105,49 +121,44 @@ impl<'a> MixOnDevice<'a> {
     ) -> Result<Self, CudaError> {
         let (tokens, depth) = inputs.x.dim();
         let outputs = inputs.function.nrows();
-        let ranges = recipe.projection.order.ranges(depth, inputs.launch);
-        let shape = Shape {
-            tokens,
-            outputs,
-            depth,
-            ranges: &ranges,
-            x: stored,
-        };
+        let shape = Shape::new(
+            &recipe.projection,
+            (tokens, outputs, depth),
+            inputs.launch,
+            stored,
+            device.target(),
+        );
+        let stores = (recipe.output, recipe.scaled);
         let (rms, square_parts) = options::rms(&recipe.projection, &shape);
-        let (pack, packed_words) = options::pack_weights(&recipe.projection, &shape).unzip();
-        let project = options::projection(&recipe.projection, &shape);
-        let finish = options::finish(&recipe.projection, recipe.output, recipe.scaled, &shape);
+        let options::Projected {
+            build: project,
+            is_whole,
+        } = options::projection(&recipe.projection, stores, &shape);
+        let finish = (!is_whole).then(|| options::finish(&recipe.projection, stores, &shape));
         let functions = Functions {
             squares: device.function(&rms, "squares")?,
             factor: device.function(&rms, "factor")?,
-            pack: pack
-                .as_ref()
-                .map(|pack| device.function(pack, "pack_weights"))
-                .transpose()?,
             project: device.function(&project, "project")?,
-            finish: device.function(&finish, "finish")?,
+            finish: finish
+                .as_ref()
+                .map(|finish| device.function(finish, "finish"))
+                .transpose()?,
         };
-        let starts = ranges.iter().map(|range| range.start as i32);
-        let bounds: Vec<i32> = starts.chain([depth as i32]).collect();
-        let groups: Vec<i32> = shape.groups().iter().map(|&group| group as i32).collect();
         let weight = inputs.function.as_standard_layout();
-        let size = tokens * outputs;
+        let (size, cuts) = (tokens * outputs, shape.cuts);
+        let partials = if is_whole { 0 } else { cuts.count * size };
         let buffers = Buffers {
-            weight: device.upload("hc_fn", weight.as_slice().unwrap_or_default())?,
-            bounds: device.upload("the ranges of k", &bounds)?,
-            groups: device.upload("the groups of k", &groups)?,
-            packed: device.zeros("packed weights", packed_words.unwrap_or_default())?,
+            weight: Weight::Plain(device.upload("hc_fn", weight.as_slice().unwrap_or_default())?),
             squares: device.zeros("square sums", square_parts * tokens)?,
             rms: device.zeros("the RMS factor", tokens)?,
-            partials: device.zeros("partial sums", ranges.len() * size)?,
+            partials: device.zeros("partial sums", partials)?,
             dot: device.zeros("dot", size)?,
             mixes: device.zeros("mixes", size)?,
         };
-        Ok(Self {
+        let mut mix = Self {
             device,
             builds: Builds {
                 rms,
-                pack,
                 project,
                 finish,
             },
@@ -157,19 +168,49 @@ impl<'a> MixOnDevice<'a> {
                 tokens: tokens as i32,
                 outputs: outputs as i32,
                 depth: depth as i32,
-                splits: ranges.len() as i32,
+                splits: cuts.count as i32,
+                unit: cuts.unit as i32,
+                each: cuts.each as i32,
+                extra: cuts.extra as i32,
                 square_parts: square_parts as i32,
                 reciprocal: (1.0 / depth as f64) as f32,
                 eps: inputs.norm_eps as f32,
             },
-        })
+        };
+        if let Some((build, words)) = options::pack_weights(&recipe.projection, &shape) {
+            mix.pack(&build, words)?;
+        }
+        Ok(mix)
+    }
+
+    /// Brings the weight into the order of the matrix kernel: once, as an engine does when it loads a model.
+    fn pack(&mut self, build: &Build, words: usize) -> Result<(), CudaError> {
+        let Weight::Plain(plain) = &self.buffers.weight else {
+            return Ok(());
+        };
+        let packed = self.device.zeros("packed weights", words)?;
+        let sizes = &self.sizes;
+        let arguments = [
+            Argument::Floats(plain),
+            Argument::Words(&packed),
+            Argument::Int(&sizes.outputs),
+            Argument::Int(&sizes.depth),
+            Argument::Int(&sizes.splits),
+            Argument::Int(&sizes.unit),
+            Argument::Int(&sizes.each),
+            Argument::Int(&sizes.extra),
+        ];
+        let function = self.device.function(build, "pack_weights")?;
+        self.device
+            .launch(&function, build.grid, "pack_weights", &arguments)?;
+        self.buffers.weight = Weight::Packed(packed);
+        Ok(())
     }
 
     /// Everything, in the recipe's order.
     pub fn run(&self, x: &Streams) -> Result<(), CudaError> {
         self.normalise(x)?;
-        self.project(x)?;
-        self.finish()
+        self.project(x)
     }
 
     /// The RMS factor.
@@ -179,16 +220,19 @@ impl<'a> MixOnDevice<'a> {
         let grid = self.builds.rms.grid;
         let arguments = [
             x.argument(),
-            Argument::Ints(&buffers.bounds),
             Argument::Floats(&buffers.squares),
             Argument::Int(&sizes.tokens),
             Argument::Int(&sizes.depth),
+            Argument::Int(&sizes.unit),
+            Argument::Int(&sizes.each),
+            Argument::Int(&sizes.extra),
         ];
         self.device.launch(function, grid, "squares", &arguments)?;
         let grid = Grid {
             blocks: ((sizes.tokens as usize).div_ceil(ROW_THREADS), 1),
             threads: ROW_THREADS,
             shared: 0,
+            waits: false,
         };
         self.device.launch(
             &self.functions.factor,
@@ -206,63 +250,41 @@ impl<'a> MixOnDevice<'a> {
         )
     }
 
-    /// The partial sums, from x and the fp32 weight.
+    /// From x and the weight to dot and mixes.
     pub fn project(&self, x: &Streams) -> Result<(), CudaError> {
         let (buffers, sizes) = (&self.buffers, &self.sizes);
-        let mut arguments = vec![x.argument()];
-        match (&self.builds.pack, &self.functions.pack) {
-            (Some(build), Some(pack)) => {
-                let of_pack = [
-                    Argument::Floats(&buffers.weight),
-                    Argument::Ints(&buffers.bounds),
-                    Argument::Ints(&buffers.groups),
-                    Argument::Words(&buffers.packed),
-                    Argument::Int(&sizes.outputs),
-                    Argument::Int(&sizes.depth),
-                ];
-                self.device
-                    .launch(pack, build.grid, "pack_weights", &of_pack)?;
-                arguments.extend([
-                    Argument::Words(&buffers.packed),
-                    Argument::Floats(&buffers.rms),
-                    Argument::Ints(&buffers.bounds),
-                    Argument::Ints(&buffers.groups),
-                ]);
-            }
-            _ => arguments.extend([
-                Argument::Floats(&buffers.weight),
-                Argument::Floats(&buffers.rms),
-                Argument::Ints(&buffers.bounds),
-            ]),
-        }
-        arguments.extend([
+        let arguments = [
+            x.argument(),
+            buffers.weight.argument(),
+            Argument::Floats(&buffers.rms),
             Argument::Floats(&buffers.partials),
+            Argument::Floats(&buffers.dot),
+            Argument::Floats(&buffers.mixes),
             Argument::Int(&sizes.tokens),
             Argument::Int(&sizes.outputs),
             Argument::Int(&sizes.depth),
-        ]);
+            Argument::Int(&sizes.splits),
+            Argument::Int(&sizes.unit),
+            Argument::Int(&sizes.each),
+            Argument::Int(&sizes.extra),
+        ];
         let grid = self.builds.project.grid;
         let function = &self.functions.project;
-        self.device.launch(function, grid, "project", &arguments)
-    }
-
-    /// Their sum, dot and mixes.
-    pub fn finish(&self) -> Result<(), CudaError> {
-        let (buffers, sizes) = (&self.buffers, &self.sizes);
-        self.device.launch(
-            &self.functions.finish,
-            self.builds.finish.grid,
-            "finish",
-            &[
-                Argument::Floats(&buffers.partials),
-                Argument::Floats(&buffers.rms),
-                Argument::Floats(&buffers.dot),
-                Argument::Floats(&buffers.mixes),
-                Argument::Int(&sizes.tokens),
-                Argument::Int(&sizes.outputs),
-                Argument::Int(&sizes.splits),
-            ],
-        )
+        self.device.launch(function, grid, "project", &arguments)?;
+        let (Some(build), Some(function)) = (&self.builds.finish, &self.functions.finish) else {
+            return Ok(());
+        };
+        let arguments = [
+            Argument::Floats(&buffers.partials),
+            Argument::Floats(&buffers.rms),
+            Argument::Floats(&buffers.dot),
+            Argument::Floats(&buffers.mixes),
+            Argument::Int(&sizes.tokens),
+            Argument::Int(&sizes.outputs),
+            Argument::Int(&sizes.splits),
+        ];
+        self.device
+            .launch(function, build.grid, "finish", &arguments)
     }
 
     /// What the launches left.

@@ -3,28 +3,26 @@
 //! Every switch of a recipe is one definition, and the kernels hold no other knowledge of recipes. Knows
 //! nothing of drivers, so that a machine without a GPU compiles the same kernels.
 
-use std::ops::Range;
+mod fma;
+mod matrix;
+mod project;
 
+pub use self::{
+    matrix::pack_weights,
+    project::{Projected, Shape, Target, finish, projection},
+};
 use super::source::Kernel;
 use crate::{
     format::Format,
     recipe::{
-        Contraction, Epilogue, Mean, NormPlacement, OperandRounding, Order, Projection, Rsqrt,
-        Sigmoid, SinkhornDivision, SinkhornEps, SquareSum, Storage, Unit,
+        Contraction, Epilogue, Mean, OperandRounding, Order, Projection, Rsqrt, Sigmoid,
+        SinkhornDivision, SinkhornEps, SquareSum, Storage,
     },
     tensor_core::Instruction,
 };
 
-/// Outputs of a thread of the FMA kernel.
-const FMA_OUTPUTS: usize = 12;
-/// Most tokens of a thread of the FMA kernel.
-const FMA_MOST_TOKENS: usize = 8;
-/// Threads by which a token moves on in the FMA kernel.
-const FMA_APART: usize = 16;
 /// Threads of a block where the kernel leaves it open.
 pub const THREADS: usize = 256;
-/// Alignment of k that the kernels' vector copies need.
-const VECTOR: usize = 8;
 
 /// How x lies in the device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +53,8 @@ pub struct Grid {
     pub threads: usize,
     /// Bytes of dynamic shared memory.
     pub shared: usize,
+    /// Whether the source waits for the kernel ahead, so that it may be launched before that one has ended.
+    pub waits: bool,
 }
 
 /// A file of kernels with its macros and its launch.
@@ -68,227 +68,14 @@ pub struct Build {
     pub grid: Grid,
 }
 
-/// The projection's operands.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape<'a> {
-    /// T.
-    pub tokens: usize,
-    /// N.
-    pub outputs: usize,
-    /// K.
-    pub depth: usize,
-    /// The ranges of k.
-    pub ranges: &'a [Range<usize>],
-    /// How x is stored.
-    pub x: Stored,
-}
-
-impl Shape<'_> {
-    fn is_vector(&self) -> bool {
-        let bounds = self
-            .ranges
-            .iter()
-            .flat_map(|range| [range.start, range.end]);
-        bounds.chain([self.depth]).all(|k| k.is_multiple_of(VECTOR))
-    }
-}
-
-/// k of a group in the matrix kernels.
-const GROUP: usize = 16;
-
-impl Shape<'_> {
-    /// The first group of every range, and their number: each range begins a group.
-    #[must_use]
-    pub fn groups(&self) -> Vec<usize> {
-        let mut groups = vec![0];
-        for range in self.ranges {
-            groups.push(groups[groups.len() - 1] + range.len().div_ceil(GROUP));
-        }
-        groups
-    }
-}
-
-/// The registers of a lane for one group and 8 outputs.
-fn registers(unit: Unit) -> usize {
-    match unit {
-        Unit::FmaF32 | Unit::MmaTf32K8 => 4,
-        Unit::MmaBf16K16 | Unit::MmaF16K16 => 2,
-    }
-}
-
-/// The number that `common.cuh` gives a unit.
-fn unit_code(unit: Unit) -> usize {
-    match unit {
-        Unit::FmaF32 | Unit::MmaTf32K8 => 0,
-        Unit::MmaBf16K16 => 1,
-        Unit::MmaF16K16 => 2,
-    }
-}
-
-/// The packing of the weights, and the words it fills; `None` where no matrix unit wants them packed.
-#[must_use]
-pub fn pack_weights(projection: &Projection, shape: &Shape<'_>) -> Option<(Build, usize)> {
-    projection.unit.operand()?;
-    let Order::Chains { .. } = projection.order else {
-        return None;
-    };
-    let (groups, n_tiles) = (shape.groups(), shape.outputs.div_ceil(8));
-    let largest = groups.windows(2).map(|pair| pair[1] - pair[0]).max()?;
-    let lanes = n_tiles * 32;
-    let mut options = Vec::new();
-    define(&mut options, "UNIT", unit_code(projection.unit));
-    define(&mut options, "W_ROUND", rounding(projection.weight));
-    define(&mut options, "W_PARTS", projection.weight_parts);
-    define(&mut options, "N_TILES", n_tiles);
-    let build = Build {
-        kernel: Kernel::PackWeights,
-        options,
-        grid: Grid {
-            blocks: ((largest * lanes).div_ceil(THREADS), shape.ranges.len()),
-            threads: THREADS,
-            shared: 0,
-        },
-    };
-    let words = groups[groups.len() - 1] * lanes * registers(projection.unit);
-    Some((build, words * projection.weight_parts))
-}
-
-/// The projection of a recipe.
-#[must_use]
-pub fn projection(projection: &Projection, shape: &Shape<'_>) -> Build {
-    let mut options = operand_options(projection, shape);
-    let splits = shape.ranges.len();
-    let (kernel, grid) = match (projection.order, projection.unit) {
-        (Order::ThreadStrided { threads }, _) => {
-            define(&mut options, "STRIDED_THREADS", threads);
-            let grid = Grid {
-                blocks: (shape.tokens, shape.outputs),
-                threads: threads.clamp(1, THREADS),
-                shared: threads * size_of::<f32>(),
-            };
-            (Kernel::ProjectStrided, grid)
-        }
-        (Order::Chains { .. }, Unit::FmaF32) => {
-            let groups = shape.outputs.div_ceil(FMA_OUTPUTS);
-            let mine = shape.tokens.div_ceil(FMA_APART).next_power_of_two();
-            let mine = mine.min(FMA_MOST_TOKENS);
-            define(&mut options, "GROUPS", groups);
-            define(&mut options, "MINE", mine);
-            define(&mut options, "VECTOR", usize::from(shape.is_vector()));
-            let grid = Grid {
-                blocks: (shape.tokens.div_ceil(FMA_APART * mine), splits),
-                threads: FMA_APART * groups,
-                shared: 0,
-            };
-            (Kernel::ProjectFma, grid)
-        }
-        (Order::Chains { .. }, unit) => {
-            define(&mut options, "VECTOR", usize::from(shape.is_vector()));
-            (Kernel::ProjectMma, matrix_grid(&mut options, unit, shape))
-        }
-    };
-    Build {
-        kernel,
-        options,
-        grid,
-    }
-}
-
-/// How a block of the matrix kernel is cut.
-#[derive(Clone, Copy)]
-struct Cut {
-    /// Tiles of 16 tokens per warp: they share the loads of w.
-    m_tiles: usize,
-    warps: usize,
-    /// Groups of 16 k that x is loaded ahead, and that a chunk of w holds.
-    ahead: usize,
-}
-
-impl Cut {
-    /// Tokens of a block.
-    fn tokens(self) -> usize {
-        16 * self.m_tiles * self.warps
-    }
-
-    /// Large blocks reload w less often; small ones are many. What a device has in flight has to reach
-    /// for its memory either way, with deep loads where few warps share a multiprocessor.
-    fn of(shape: &Shape<'_>) -> Self {
-        let large = Self {
-            m_tiles: 2,
-            warps: 4,
-            ahead: 8,
-        };
-        let blocks = shape.tokens.div_ceil(large.tokens()) * shape.ranges.len();
-        if shape.tokens > 64 && blocks >= MANY_BLOCKS {
-            return large;
-        }
-        Self {
-            m_tiles: 1,
-            warps: shape.tokens.div_ceil(16).clamp(1, 4),
-            ahead: if blocks < MANY_BLOCKS && shape.x == Stored::Bf16 && shape.is_vector() {
-                16
-            } else {
-                8
-            },
-        }
-    }
-}
-
-/// Blocks that fill any device twice over.
-const MANY_BLOCKS: usize = 300;
-
-fn matrix_grid(options: &mut Vec<String>, unit: Unit, shape: &Shape<'_>) -> Grid {
-    let n_tiles = shape.outputs.div_ceil(8);
-    let cut = Cut::of(shape);
-    define(options, "UNIT", unit_code(unit));
-    define(options, "N_TILES", n_tiles);
-    define(options, "M_TILES", cut.m_tiles);
-    define(options, "WARPS", cut.warps);
-    define(options, "AHEAD", cut.ahead);
-    Grid {
-        blocks: (shape.tokens.div_ceil(cut.tokens()), shape.ranges.len()),
-        threads: 32 * cut.warps,
-        // Two chunks.
-        shared: 2 * cut.ahead * n_tiles * 32 * registers(unit) * size_of::<u32>(),
-    }
-}
-
-/// What both operands go through on their way into the unit.
-fn operand_options(projection: &Projection, shape: &Shape<'_>) -> Vec<String> {
-    let before = projection.norm == NormPlacement::Before;
-    let as_it_is = shape.x == Stored::Bf16
-        && !before
-        && projection.x_parts == 1
-        && projection.x_rounding().holds(Format::Bf16);
-    let x = if as_it_is {
-        OperandRounding::F32
-    } else {
-        projection.x_rounding()
-    };
-    let products = projection.products();
-    let list: Vec<String> = products
-        .iter()
-        .enumerate()
-        .map(|(number, product)| format!("PRODUCT({number},{},{})", product.x, product.weight))
-        .collect();
-    let mut options = Vec::new();
-    define(&mut options, "X_BF16", usize::from(shape.x == Stored::Bf16));
-    define(&mut options, "X_ROUND", rounding(x));
-    define(&mut options, "W_ROUND", rounding(projection.weight));
-    define(&mut options, "NORM_BEFORE", usize::from(before));
-    define(&mut options, "PRODUCTS", products.len());
-    options.push(format!("-DPRODUCT_LIST={}", list.join(" ")));
-    options
-}
-
 /// The RMS factor of a recipe; `parts` is how many partial sums it leaves.
 #[must_use]
-pub fn rms(projection: &Projection, shape: &Shape<'_>) -> (Build, usize) {
+pub fn rms(projection: &Projection, shape: &Shape) -> (Build, usize) {
     let (code, parts, threads) = match (projection.square_sum, projection.order) {
-        (SquareSum::Lanes4, _) => (1, shape.ranges.len(), 1),
+        (SquareSum::Lanes4, _) => (1, shape.cuts.count, 1),
         (SquareSum::Interleave4, _) => (2, 4, 1),
         (SquareSum::ThreadStrided, Order::ThreadStrided { threads }) => (3, 1, threads),
-        (SquareSum::Chains | SquareSum::ThreadStrided, _) => (0, shape.ranges.len(), 1),
+        (SquareSum::Chains | SquareSum::ThreadStrided, _) => (0, shape.cuts.count, 1),
     };
     let mut options = Vec::new();
     define(&mut options, "X_BF16", usize::from(shape.x == Stored::Bf16));
@@ -315,6 +102,7 @@ pub fn rms(projection: &Projection, shape: &Shape<'_>) -> (Build, usize) {
         } else {
             0
         },
+        waits: false,
     };
     let build = Build {
         kernel: Kernel::Rms,
@@ -326,35 +114,6 @@ pub fn rms(projection: &Projection, shape: &Shape<'_>) -> (Build, usize) {
 
 /// Threads of a block whose threads walk along rows.
 pub const ROW_THREADS: usize = 64;
-
-/// From partial sums to dot and mixes.
-#[must_use]
-pub fn finish(
-    projection: &Projection,
-    output: Storage,
-    scaled: Storage,
-    shape: &Shape<'_>,
-) -> Build {
-    let partials = match projection.order {
-        Order::Chains { partials, .. } => partials,
-        Order::ThreadStrided { .. } => Storage::F32,
-    };
-    let mut options = Vec::new();
-    define(&mut options, "PARTIALS", storage(partials));
-    define(&mut options, "OUTPUT", storage(output));
-    define(&mut options, "SCALED", storage(scaled));
-    let before = projection.norm == NormPlacement::Before;
-    define(&mut options, "NORM_BEFORE", usize::from(before));
-    Build {
-        kernel: Kernel::Finish,
-        options,
-        grid: Grid {
-            blocks: ((shape.tokens * shape.outputs).div_ceil(THREADS), 1),
-            threads: THREADS,
-            shared: 0,
-        },
-    }
-}
 
 /// Gates and Sinkhorn of `tokens` tokens.
 #[must_use]
@@ -384,6 +143,7 @@ pub fn split_sinkhorn(epilogue: &Epilogue, hc: usize, tokens: usize) -> Build {
             blocks: (tokens.div_ceil(ROW_THREADS), 1),
             threads: ROW_THREADS,
             shared: 0,
+            waits: false,
         },
     }
 }
@@ -402,6 +162,7 @@ pub fn collapse(epilogue: &Epilogue, hc: usize, tokens: usize, width: usize, x: 
             blocks: (tokens, width.div_ceil(THREADS)),
             threads: THREADS,
             shared: 0,
+            waits: false,
         },
     }
 }
@@ -420,6 +181,7 @@ pub fn tiles(instruction: Instruction, count: usize) -> Build {
             blocks: (count.div_ceil(THREADS / 32), 1),
             threads: THREADS,
             shared: 0,
+            waits: false,
         },
     }
 }
@@ -434,6 +196,7 @@ pub fn convert(count: usize) -> Build {
             blocks: (count.div_ceil(THREADS), 1),
             threads: THREADS,
             shared: 0,
+            waits: false,
         },
     }
 }

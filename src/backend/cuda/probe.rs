@@ -65,7 +65,7 @@ pub const CALLED_LATER: &[&str] = &[
     "cuGraphInstantiateWithFlags",
     "cuGraphLaunch",
     "cuGraphUpload",
-    "cuLaunchKernel",
+    "cuLaunchKernelEx",
     "cuMemAllocAsync",
     "cuMemAlloc_v2",
     "cuMemFreeAsync",

@@ -6,9 +6,12 @@
 use std::collections::BTreeMap;
 
 /// The headers that kernels include, and their texts.
-const HEADERS: [(&str, &str); 2] = [
+const HEADERS: [(&str, &str); 5] = [
+    ("barrier.cuh", include_str!("../../../kernels/barrier.cuh")),
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
+    ("finish.cuh", include_str!("../../../kernels/finish.cuh")),
     ("matrix.cuh", include_str!("../../../kernels/matrix.cuh")),
+    ("ranges.cuh", include_str!("../../../kernels/ranges.cuh")),
 ];
 
 /// One file of kernels.
@@ -112,6 +115,12 @@ impl Sources {
     /// The names of the files that are not the binary's own.
     pub fn replaced(&self) -> impl Iterator<Item = &str> {
         self.replaced.keys().map(String::as_str)
+    }
+
+    /// Whether a file of kernels is not the binary's own.
+    #[must_use]
+    pub fn replaces(&self, kernel: Kernel) -> bool {
+        self.replaced.contains_key(kernel.file())
     }
 
     /// The text of a file of kernels.

@@ -1,62 +1,74 @@
 //! Macros of whole recipes, launches that cover every output, and shared memory that a block can have.
 
-use std::fmt::Write;
+use std::{fmt::Write, ops::Range};
 
 use super::*;
 use crate::{
     backend::cuda::{
         device, error::CudaError, nvrtc::Nvrtc, source::Sources, testing::pinned_nvrtc,
     },
-    recipe::{MixRecipe, catalogue::builtin, splits::Launch},
+    recipe::{
+        MixRecipe,
+        catalogue::builtin,
+        splits::{Cuts, Launch},
+    },
+    tensor_core::Arch,
 };
 
-/// What a block may ask for on sm_86, sm_89 and sm_120, the least of all archs: 99 KiB (CUDA C++
-/// Programming Guide, technical specifications per compute capability).
-const LEAST_SHARED: usize = 99 << 10;
+fn macro_of(build: &Build, name: &str) -> usize {
+    let start = format!("-D{name}=");
+    let mut values = build.options.iter();
+    let value = values.find_map(|option| option.strip_prefix(&start));
+    value.expect("a macro").parse().expect("a number")
+}
 
 fn recipe(name: &str) -> MixRecipe {
     let found = builtin().into_iter().find(|recipe| recipe.name == name);
     found.expect("a built-in")
 }
 
+/// An H200.
+const TARGET: Target = Target {
+    arch: Arch::Sm90,
+    sms: 132,
+    may_finish: true,
+};
+
+fn shape(recipe: &MixRecipe, (tokens, outputs, depth): (usize, usize, usize), x: Stored) -> Shape {
+    let launch = Launch { tokens, sms: 132 };
+    Shape::new(
+        &recipe.projection,
+        (tokens, outputs, depth),
+        launch,
+        x,
+        TARGET,
+    )
+}
+
+fn projected(recipe: &MixRecipe, shape: &Shape) -> Projected {
+    projection(&recipe.projection, (recipe.output, recipe.scaled), shape)
+}
+
 /// The projection of a recipe, its ranges those of its own split rule.
 fn project(recipe: &MixRecipe, tokens: usize, outputs: usize, depth: usize, x: Stored) -> Build {
-    let launch = Launch { tokens, sms: 188 };
-    let ranges = recipe.projection.order.ranges(depth, launch);
-    let shape = Shape {
-        tokens,
-        outputs,
-        depth,
-        ranges: &ranges,
-        x,
-    };
-    projection(&recipe.projection, &shape)
+    projected(recipe, &shape(recipe, (tokens, outputs, depth), x)).build
 }
 
 #[test]
 fn the_macros_of_every_recipe() {
     let mut text = String::new();
     for recipe in builtin() {
-        let launch = Launch {
-            tokens: 64,
-            sms: 188,
-        };
-        let ranges = recipe.projection.order.ranges(16384, launch);
         for x in [Stored::Bf16, Stored::F32] {
-            let shape = Shape {
-                tokens: 64,
-                outputs: 24,
-                depth: 16384,
-                ranges: &ranges,
-                x,
-            };
-            let builds = [
+            let shape = shape(&recipe, (64, 24, 16384), x);
+            let stores = (recipe.output, recipe.scaled);
+            let mut builds = vec![
                 rms(&recipe.projection, &shape).0,
-                projection(&recipe.projection, &shape),
-                finish(&recipe.projection, recipe.output, recipe.scaled, &shape),
+                projected(&recipe, &shape).build,
+                finish(&recipe.projection, stores, &shape),
                 split_sinkhorn(&recipe.epilogue, 4, 64),
                 collapse(&recipe.epilogue, 4, 64, 4096, x),
             ];
+            builds.extend(pack_weights(&recipe.projection, &shape).map(|(build, _)| build));
             writeln!(text, "{}, x as {x:?}", recipe.name).unwrap();
             for build in builds {
                 let options: Vec<&str> = build
@@ -76,7 +88,8 @@ fn the_macros_of_every_recipe() {
 #[test]
 fn the_numbers_are_those_of_the_sources() {
     let sources = Sources::default();
-    let [(_, header), _] = sources.headers();
+    let headers = sources.headers();
+    let (_, header) = headers[1];
     let defines = |text: &str, name: &str, value: usize| {
         let line = format!("#define {name} {value}");
         assert!(text.lines().any(|known| known == line), "no '{line}'");
@@ -93,12 +106,6 @@ fn the_numbers_are_those_of_the_sources() {
     }
     defines(header, "STORE_F32", storage(Storage::F32));
     defines(header, "STORE_BF16", storage(Storage::Bf16));
-    let macro_of = |build: &Build, name: &str| -> usize {
-        let start = format!("-D{name}=");
-        let mut values = build.options.iter();
-        let value = values.find_map(|option| option.strip_prefix(&start));
-        value.expect("a macro").parse().expect("a number")
-    };
     for (name, built_in) in [
         ("UNIT_TF32", "tf32"),
         ("UNIT_BF16", "bf16"),
@@ -116,13 +123,7 @@ fn the_numbers_are_those_of_the_sources() {
     ] {
         let mut recipe = recipe("fp32-simt");
         recipe.projection.square_sum = square_sum;
-        let shape = Shape {
-            tokens: 1,
-            outputs: 24,
-            depth: 64,
-            ranges: std::slice::from_ref(&(0..64)),
-            x: Stored::F32,
-        };
+        let shape = shape(&recipe, (1, 24, 64), Stored::F32);
         let (build, _) = rms(&recipe.projection, &shape);
         defines(rms_text, name, macro_of(&build, "SQUARES"));
     }
@@ -141,91 +142,147 @@ fn the_numbers_are_those_of_the_sources() {
     }
 }
 
-/// Blocks cover the outputs and none is idle. Expected by hand, from the tiles that stand at the head of
-/// each kernel.
-#[test]
-fn a_launch_covers_every_output_once() {
-    let grid = |name: &str, tokens, outputs| {
-        project(&recipe(name), tokens, outputs, 16384, Stored::Bf16).grid
+/// What a kernel does with a launch, from the tiles that stand at its head: which outputs of which ranges a
+/// block makes.
+fn made(build: &Build, shape: &Shape) -> Vec<(Range<usize>, Range<usize>, Range<usize>)> {
+    let value = |name: &str| macro_of(build, name);
+    let (rows, width) = match build.kernel {
+        Kernel::ProjectMma => (16 * value("WARPS"), 8 * value("N_TILES")),
+        Kernel::ProjectFma => (16 * value("MINE"), 2 * value("OUTPUTS")),
+        Kernel::ProjectStrided => (1, 1),
+        other => panic!("{other:?} is no projection"),
     };
-    // 16 tokens to a warp and up to 4 warps to a block; 32 to a warp where blocks are many.
-    for (tokens, blocks, threads) in [
-        (1, 1, 32),
-        (16, 1, 32),
-        (17, 1, 64),
-        (32, 1, 64),
-        (33, 1, 96),
-        (64, 1, 128),
-        (65, 2, 128),
-        (8192, 64, 128),
-    ] {
-        let found = grid("bf16", tokens, 24);
-        assert_eq!(found.blocks, (blocks, 64), "{tokens} tokens");
-        assert_eq!(found.threads, threads, "{tokens} tokens");
+    let tiles = shape.outputs.div_ceil(width);
+    let mut made = Vec::new();
+    for x in 0..build.grid.blocks.0 {
+        for y in 0..build.grid.blocks.1 {
+            let (row, column, share) = match build.kernel {
+                Kernel::ProjectStrided => (x, y, 0..1),
+                _ => {
+                    let share = |y: usize| shape.cuts.count * y / build.grid.blocks.1;
+                    (x / tiles, x % tiles, share(y)..share(y + 1))
+                }
+            };
+            made.push((
+                row * rows..((row + 1) * rows).min(shape.tokens),
+                column * width..((column + 1) * width).min(shape.outputs),
+                share,
+            ));
+        }
     }
-    assert_eq!(grid("bf16", 1, 25).threads, 32);
-    // 128 tokens to a block, 16 threads for 12 outputs.
-    for (tokens, blocks) in [(1, 1), (128, 1), (129, 2), (8192, 64)] {
-        let found = grid("fp32", tokens, 24);
-        let expected = Grid {
-            blocks: (blocks, 64),
-            threads: 32,
-            shared: 0,
-        };
-        assert_eq!(found, expected, "{tokens} tokens");
-    }
-    assert_eq!(grid("fp32", 1, 25).threads, 48);
-    // A block to an output; a sum of each of the 512 threads in shared memory.
-    let strided = Grid {
-        blocks: (13, 24),
-        threads: 256,
-        shared: 2048,
-    };
-    assert_eq!(grid("fp32-simt", 13, 24), strided);
-    // Ranges: the engines' formula at 8192 tokens is one.
-    assert_eq!(grid("tf32", 8192, 24).blocks, (128, 1));
+    made
 }
 
-/// Whatever the shape, the matrix kernel's chunks fit where shared memory is smallest.
+/// Every output of every range comes from one block, no block is idle, and a whole sum from one block alone.
 #[test]
-fn chunks_fit_into_the_shared_memory_of_every_arch() {
+fn a_launch_makes_every_output_of_every_range_once() {
     for recipe in builtin() {
-        if recipe.projection.unit == Unit::FmaF32 {
-            continue;
+        for tokens in [1, 13, 16, 17, 64, 65, 128, 512, 1000, 4096, 8192] {
+            for outputs in [3, 8, 15, 24, 25] {
+                let shape = shape(&recipe, (tokens, outputs, 16384), Stored::Bf16);
+                let Projected { build, is_whole } = projected(&recipe, &shape);
+                let what = format!("{}: {tokens} tokens, {outputs}", recipe.name);
+                let mut times = vec![0_u8; tokens * outputs * shape.cuts.count];
+                for (rows, columns, ranges) in made(&build, &shape) {
+                    assert!(!rows.is_empty() && !columns.is_empty(), "{what}");
+                    assert!(!ranges.is_empty(), "{what}");
+                    assert!(!is_whole || ranges.len() == shape.cuts.count, "{what}");
+                    for row in rows {
+                        for column in columns.clone() {
+                            for range in ranges.clone() {
+                                times[(row * outputs + column) * shape.cuts.count + range] += 1;
+                            }
+                        }
+                    }
+                }
+                assert!(times.iter().all(|&times| times == 1), "{what}");
+            }
         }
-        for tokens in [1, 16, 17, 32, 33, 64, 65, 8192] {
-            // hc from 1 to 4.
-            for outputs in [3, 8, 15, 24] {
-                for x in [Stored::Bf16, Stored::F32] {
-                    let build = project(&recipe, tokens, outputs, 16384, x);
-                    let what = format!("{}: {tokens} tokens, {outputs}, {x:?}", recipe.name);
-                    assert!(build.grid.shared > 0, "{what}");
-                    assert!(build.grid.shared <= LEAST_SHARED, "{what}");
-                    assert!(build.grid.threads <= 1024, "{what}");
+    }
+}
+
+/// The launches that the speed of the kernels was measured with.
+#[test]
+fn an_h200_is_filled() {
+    let launch = |name: &str, tokens| {
+        let recipe = recipe(name);
+        let shape = shape(&recipe, (tokens, 24, 16384), Stored::Bf16);
+        let Projected { build, is_whole } = projected(&recipe, &shape);
+        let chunk = macro_of(&build, "CHUNK");
+        (build.grid.blocks, build.grid.threads, chunk, is_whole)
+    };
+    assert_eq!(launch("tf32", 64), ((4, 64), 160, 128, false));
+    assert_eq!(launch("tf32", 512), ((8, 16), 256, 256, false));
+    assert_eq!(launch("tf32", 4096), ((64, 2), 256, 256, false));
+    assert_eq!(launch("tf32", 8192), ((128, 1), 256, 256, true));
+    assert_eq!(launch("bf16", 4096), ((128, 1), 192, 256, true));
+    assert_eq!(launch("bf16", 8192), ((128, 1), 256, 256, true));
+}
+
+/// A user's own finish.cu gets its partial sums, however large the batch.
+#[test]
+fn a_replaced_finish_is_not_passed_by() {
+    for name in ["fp32", "bf16", "tf32"] {
+        let recipe = recipe(name);
+        let mut shape = shape(&recipe, (8192, 24, 16384), Stored::Bf16);
+        assert!(projected(&recipe, &shape).is_whole);
+        shape.target.may_finish = false;
+        assert!(!projected(&recipe, &shape).is_whole);
+    }
+}
+
+/// Whatever the shape and the arch, the kernels' shared memory is there, and a block's threads are.
+#[test]
+fn every_arch_has_the_shared_memory_that_a_launch_asks_for() {
+    // CUDA C++ Programming Guide, technical specifications per compute capability.
+    let most = |arch| match arch {
+        Arch::Sm80 => 163 << 10,
+        Arch::Sm86 | Arch::Sm89 | Arch::Sm120 => 99 << 10,
+        Arch::Sm90 | Arch::Sm100 => 227 << 10,
+    };
+    for recipe in builtin() {
+        for arch in Arch::ALL {
+            for tokens in [1, 16, 17, 64, 65, 512, 4096, 8192] {
+                // hc from 1 to 4.
+                for outputs in [3, 8, 15, 24] {
+                    for x in [Stored::Bf16, Stored::F32] {
+                        let mut shape = shape(&recipe, (tokens, outputs, 16384), x);
+                        shape.target.arch = arch;
+                        let grid = projected(&recipe, &shape).build.grid;
+                        let what = format!("{}, {arch}: {tokens}, {outputs}, {x:?}", recipe.name);
+                        assert!(
+                            grid.shared > 0 && grid.shared <= most(arch),
+                            "{what}: {grid:?}"
+                        );
+                        assert!(grid.threads <= 1024, "{what}");
+                    }
                 }
             }
         }
     }
 }
 
-/// The bytes that the host asks for are those of the two chunks that the kernel lays in them.
+/// The bytes that the host asks for are those that the kernel lays in them.
 #[test]
-fn a_buffer_has_the_size_that_the_kernel_gives_it() {
+fn shared_memory_has_the_size_that_the_kernel_gives_it() {
     let Some(library) = pinned_nvrtc() else {
         return;
     };
     let nvrtc = Nvrtc::open(Some(&library)).unwrap();
-    for (name, tokens, x) in [
-        ("tf32", 1, Stored::Bf16),
-        ("tf32", 64, Stored::F32),
-        ("bf16", 32, Stored::Bf16),
-        ("bf16", 64, Stored::F32),
-        ("f16-mma", 17, Stored::F32),
+    for (name, tokens, x, holds) in [
+        ("tf32", 1, Stored::Bf16, "sizeof(Shared)"),
+        ("tf32", 8192, Stored::F32, "sizeof(Shared)"),
+        ("bf16", 4096, Stored::Bf16, "sizeof(Shared)"),
+        ("bf16", 64, Stored::F32, "sizeof(Shared)"),
+        ("f16-mma", 17, Stored::F32, "sizeof(Shared)"),
+        ("fp32", 64, Stored::Bf16, "WARPS * sizeof(Own)"),
+        ("fp32", 8192, Stored::Bf16, "WARPS * sizeof(Own)"),
+        ("fp32", 8192, Stored::F32, "WARPS * sizeof(Own)"),
     ] {
         let build = project(&recipe(name), tokens, 24, 16384, x);
         let compiles_with = |bytes: usize| {
             let kernel = Sources::default().text(build.kernel).to_owned();
-            let claim = format!("static_assert(2 * sizeof(Chunk) == {bytes}, \"size\");");
+            let claim = format!("static_assert({holds} == {bytes}, \"size\");");
             let text = [(
                 build.kernel.file().to_owned(),
                 format!("{kernel}\n{claim}\n"),
@@ -233,30 +290,33 @@ fn a_buffer_has_the_size_that_the_kernel_gives_it() {
             let sources = Sources::with(text.into());
             device::compile(&nvrtc, &sources, &build, "sm_90").is_ok()
         };
-        assert!(compiles_with(build.grid.shared), "{name}, {x:?}");
-        assert!(!compiles_with(build.grid.shared + 16), "{name}, {x:?}");
+        assert!(compiles_with(build.grid.shared), "{name}, {tokens}, {x:?}");
+        assert!(
+            !compiles_with(build.grid.shared + 16),
+            "{name}, {tokens}, {x:?}"
+        );
     }
 }
 
 /// Vector copies only where every bound allows them.
 #[test]
 fn one_odd_bound_is_enough_for_copies_by_element() {
-    let vector = |ranges: &[Range<usize>], depth| {
-        let shape = Shape {
-            tokens: 1,
-            outputs: 24,
+    let vector = |unit, each, depth| {
+        let recipe = recipe("bf16");
+        let mut shape = shape(&recipe, (1, 24, depth), Stored::Bf16);
+        shape.cuts = Cuts {
+            unit,
+            each,
+            extra: 0,
             depth,
-            ranges,
-            x: Stored::Bf16,
+            count: 2,
         };
-        let build = projection(&recipe("bf16").projection, &shape);
-        build.options.contains(&"-DVECTOR=1".to_owned())
+        macro_of(&projected(&recipe, &shape).build, "VECTOR") == 1
     };
-    assert!(vector(&[0..64, 64..128], 128));
-    assert!(!vector(&[0..60, 60..128], 128));
-    assert!(!vector(&[0..64, 64..132], 132));
+    assert!(vector(64, 1, 128));
+    assert!(!vector(1, 60, 120));
     // A row's end is the next row's start.
-    assert!(!vector(&[0..64, 64..128], 132));
+    assert!(!vector(64, 1, 132));
 }
 
 /// A device newer than the compiler: refused with its name before anything is compiled, so that a source
