@@ -1,4 +1,4 @@
-//! Gates, Sinkhorn and the layer input on a device.
+//! Gates, Sinkhorn, the layer input and the streams after the sublayer on a device.
 
 use ndarray::{Array2, ArrayView2};
 
@@ -6,11 +6,11 @@ use super::{
     device::{Argument, Device},
     error::CudaError,
     mix::Streams,
-    options::{self, Stored},
+    options::{self, Stored, StreamShape},
 };
 use crate::{
-    backend::{Split, SplitInputs},
-    recipe::Epilogue,
+    backend::{RecombineInputs, Split, SplitInputs},
+    recipe::{Epilogue, Recombine},
 };
 
 /// Gates and combination matrix.
@@ -86,4 +86,44 @@ pub fn collapse(
     device.launch(&function, build.grid, "collapse", &arguments)?;
     let values = device.download("y", &y)?;
     Ok(Array2::from_shape_vec((tokens, width), values).unwrap_or_default())
+}
+
+/// The streams after the sublayer [T, hc·d].
+#[allow(clippy::cast_possible_truncation, clippy::cast_possible_wrap)]
+pub fn recombine(
+    device: &Device,
+    recombine: &Recombine,
+    inputs: &RecombineInputs<'_>,
+) -> Result<Array2<f32>, CudaError> {
+    let (tokens, width) = inputs.f.dim();
+    let shape = StreamShape {
+        tokens,
+        hc: inputs.post.ncols(),
+        width,
+        x: Stored::for_format(inputs.x_exact_in),
+        f: Stored::for_format(inputs.f_exact_in),
+    };
+    let build = options::recombine(recombine, shape);
+    let function = device.function(&build, "recombine")?;
+    let (x, f) = (inputs.x.as_standard_layout(), inputs.f.as_standard_layout());
+    let post = inputs.post.as_standard_layout();
+    let comb = inputs.comb.as_standard_layout();
+    let x = Streams::upload(device, x.as_slice().unwrap_or_default(), shape.x)?;
+    let f = Streams::upload(device, f.as_slice().unwrap_or_default(), shape.f)?;
+    let post = device.upload("post", post.as_slice().unwrap_or_default())?;
+    let comb = device.upload("comb", comb.as_slice().unwrap_or_default())?;
+    let next = device.zeros::<f32>("the streams", inputs.x.len())?;
+    let (count, columns) = (tokens as i32, width as i32);
+    let arguments = [
+        x.argument(),
+        f.argument(),
+        Argument::Floats(&post),
+        Argument::Floats(&comb),
+        Argument::Floats(&next),
+        Argument::Int(&count),
+        Argument::Int(&columns),
+    ];
+    device.launch(&function, build.grid, "recombine", &arguments)?;
+    let values = device.download("the streams", &next)?;
+    Ok(Array2::from_shape_vec(inputs.x.dim(), values).unwrap_or_default())
 }

@@ -3,8 +3,11 @@
 //! Every switch of a recipe is one definition, and the kernels hold no other knowledge of recipes. Knows
 //! nothing of drivers, so that a machine without a GPU compiles the same kernels.
 
+mod recombine;
+
 use std::ops::Range;
 
+pub use self::recombine::{StreamShape, recombine};
 use super::source::Kernel;
 use crate::{
     format::Format,
