@@ -6,7 +6,8 @@
 //! assembler said of its registers and spills. Builds that come out the same are compiled once.
 //!
 //! Beside the catalogue stand recipes of one switch each, since every built-in one has the same
-//! epilogue. Tokens, splits and storage of x are varied as far as they change a macro.
+//! epilogue, and the recombinations, which belong to no mixing recipe. Tokens, splits and storage of x are
+//! varied as far as they change a macro.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,12 +24,12 @@ use ulpdrift::{
     backend::cuda::{
         device,
         nvrtc::Nvrtc,
-        options::{self, Build, Shape, Stored},
+        options::{self, Build, Shape, Stored, StreamShape},
         source::{Kernel, Sources},
     },
     recipe::{
-        Contraction, Epilogue, Mean, MixRecipe, Order, Rsqrt, Sigmoid, SinkhornDivision,
-        SinkhornEps, SplitRule, SquareSum, Storage,
+        Contraction, Epilogue, Mean, MixRecipe, Order, Recombine, RecombineOrder, Rsqrt, Sigmoid,
+        SinkhornDivision, SinkhornEps, SplitRule, SquareSum, Storage,
         catalogue::{builtin, fp32},
         splits::{Boundaries, Launch, SplitCount},
     },
@@ -102,8 +103,26 @@ struct Entry {
 #[derive(Serialize)]
 struct Manifest {
     nvrtc: String,
-    recipes: BTreeMap<String, MixRecipe>,
+    recipes: BTreeMap<String, Recipe>,
     builds: Vec<Entry>,
+}
+
+/// What a build is made from.
+#[derive(Clone, Serialize)]
+#[serde(untagged)]
+enum Recipe {
+    Mix(Box<MixRecipe>),
+    Recombine(Recombine),
+}
+
+impl Recipe {
+    /// What it needs, whatever the shape, with x in `x`.
+    fn builds(&self, x: Stored) -> Vec<Build> {
+        match self {
+            Self::Mix(recipe) => mix_builds(recipe, x),
+            Self::Recombine(recipe) => recombine_builds(recipe, x),
+        }
+    }
 }
 
 fn main() -> Result<()> {
@@ -112,7 +131,7 @@ fn main() -> Result<()> {
     let sources = sources(arguments.kernels.as_deref())?;
     let mut recipes = recipes();
     if let Some(name) = &arguments.recipe {
-        recipes.retain(|recipe| recipe.name == *name);
+        recipes.retain(|known, _| known == name);
     }
     let mut wanted = wanted(&recipes);
     if let Some(file) = &arguments.file {
@@ -169,10 +188,7 @@ fn main() -> Result<()> {
     );
     let manifest = Manifest {
         nvrtc: format!("{major}.{minor}"),
-        recipes: recipes
-            .into_iter()
-            .map(|recipe| (recipe.name.clone(), recipe))
-            .collect(),
+        recipes,
         builds,
     };
     let text = serde_json::to_string_pretty(&manifest)?;
@@ -200,8 +216,34 @@ fn sources(folder: Option<&Path>) -> Result<Sources> {
     Ok(Sources::with(replaced))
 }
 
+/// All recipes by name.
+fn recipes() -> BTreeMap<String, Recipe> {
+    let mix = mix_recipes().into_iter();
+    let recombine = recombinations().into_iter();
+    mix.map(|recipe| (recipe.name.clone(), Recipe::Mix(Box::new(recipe))))
+        .chain(recombine.map(|(name, recipe)| (name.to_owned(), Recipe::Recombine(recipe))))
+        .collect()
+}
+
+/// The recombinations with a name, and one that stores its terms in fp32.
+fn recombinations() -> [(&'static str, Recombine); 5] {
+    let apart = Recombine {
+        order: RecombineOrder::Apart {
+            terms: Storage::F32,
+        },
+        ..Recombine::FP32
+    };
+    [
+        ("recombine", Recombine::FP32),
+        ("recombine, mul-add", Recombine::MUL_ADD),
+        ("recombine, stream first", Recombine::STREAM_FIRST),
+        ("recombine, terms apart", apart),
+        ("recombine, transformers", Recombine::TRANSFORMERS),
+    ]
+}
+
 /// The catalogue, and recipes of one switch each.
-fn recipes() -> Vec<MixRecipe> {
+fn mix_recipes() -> Vec<MixRecipe> {
     let mut all = builtin();
     let mut switched = |name: &str, switch: &dyn Fn(&mut MixRecipe)| {
         let mut recipe = fp32();
@@ -266,17 +308,17 @@ fn epilogues() -> [(&'static str, Epilogue); 7] {
 }
 
 /// Every build that some recipe needs, with the recipes.
-fn wanted(recipes: &[MixRecipe]) -> BTreeMap<Wanted, BTreeSet<Purpose>> {
+fn wanted(recipes: &BTreeMap<String, Recipe>) -> BTreeMap<Wanted, BTreeSet<Purpose>> {
     let mut all: BTreeMap<Wanted, BTreeSet<Purpose>> = BTreeMap::new();
-    for recipe in recipes {
+    for (recipe_name, recipe) in recipes {
         for (x, name) in [(Stored::Bf16, "bf16"), (Stored::F32, "f32")] {
-            for build in builds(recipe, x) {
+            for build in recipe.builds(x) {
                 let wanted = Wanted {
                     kernel: build.kernel,
                     options: build.options,
                 };
                 let purpose = Purpose {
-                    recipe: recipe.name.clone(),
+                    recipe: recipe_name.clone(),
                     x: name,
                 };
                 all.entry(wanted).or_default().insert(purpose);
@@ -286,8 +328,7 @@ fn wanted(recipes: &[MixRecipe]) -> BTreeMap<Wanted, BTreeSet<Purpose>> {
     all
 }
 
-/// What one recipe needs, whatever the shape.
-fn builds(recipe: &MixRecipe, x: Stored) -> Vec<Build> {
+fn mix_builds(recipe: &MixRecipe, x: Stored) -> Vec<Build> {
     let depth = HC * WIDTH;
     let mut builds = Vec::new();
     for tokens in TOKENS {
@@ -313,6 +354,20 @@ fn builds(recipe: &MixRecipe, x: Stored) -> Vec<Build> {
         builds.push(options::collapse(&recipe.epilogue, HC, tokens, WIDTH, x));
     }
     builds
+}
+
+fn recombine_builds(recipe: &Recombine, x: Stored) -> Vec<Build> {
+    let build = |f| {
+        let shape = StreamShape {
+            tokens: 1,
+            hc: HC,
+            width: WIDTH,
+            x,
+            f,
+        };
+        options::recombine(recipe, shape)
+    };
+    [Stored::Bf16, Stored::F32].map(build).into()
 }
 
 /// The order with ranges that end anywhere, if it has ranges.

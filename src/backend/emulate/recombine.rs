@@ -52,3 +52,6 @@ fn gates(storage: Storage, values: ArrayView2<'_, f32>) -> Array2<f32> {
     let values = values.as_standard_layout();
     values.mapv(|value| storage.format().round_f32(value, Rounding::NearestEven))
 }
+
+#[cfg(test)]
+mod tests;
