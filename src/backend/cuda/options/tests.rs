@@ -7,7 +7,7 @@ use crate::{
     backend::cuda::{
         device, error::CudaError, nvrtc::Nvrtc, source::Sources, testing::pinned_nvrtc,
     },
-    recipe::{MixRecipe, catalogue::builtin, splits::Launch},
+    recipe::{MixRecipe, Recombine, RecombineOrder, catalogue::builtin, splits::Launch},
 };
 
 /// What a block may ask for on sm_86, sm_89 and sm_120, the least of all archs: 99 KiB (CUDA C++
@@ -67,6 +67,38 @@ fn the_macros_of_every_recipe() {
                 let (kernel, options) = (build.kernel.file(), options.join(" "));
                 writeln!(text, "  {kernel}: {options}").unwrap();
             }
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
+fn streams(x: Stored, f: Stored) -> StreamShape {
+    StreamShape {
+        tokens: 64,
+        hc: 4,
+        width: 4096,
+        x,
+        f,
+    }
+}
+
+#[test]
+fn the_macros_of_every_recombination() {
+    let mut text = String::new();
+    for (name, recipe) in [
+        ("fp32", Recombine::FP32),
+        ("mul-add", Recombine::MUL_ADD),
+        ("stream first", Recombine::STREAM_FIRST),
+        ("transformers", Recombine::TRANSFORMERS),
+    ] {
+        for (x, f) in [
+            (Stored::Bf16, Stored::Bf16),
+            (Stored::Bf16, Stored::F32),
+            (Stored::F32, Stored::Bf16),
+        ] {
+            let build = recombine(&recipe, streams(x, f));
+            let options = build.options.join(" ").replace("-D", "");
+            writeln!(text, "{name}, x as {x:?}, f as {f:?}: {options}").unwrap();
         }
     }
     insta::assert_snapshot!(text);
@@ -139,6 +171,22 @@ fn the_numbers_are_those_of_the_sources() {
         let build = split_sinkhorn(&epilogue, 4, 1);
         defines(split_text, name, macro_of(&build, "EPS"));
     }
+    let recombine_text = sources.text(Kernel::Recombine);
+    let apart = RecombineOrder::Apart {
+        terms: Storage::Bf16,
+    };
+    for (name, order) in [
+        ("ORDER_POST_FIRST", RecombineOrder::PostFirst),
+        ("ORDER_STREAM_FIRST", RecombineOrder::StreamFirst),
+        ("ORDER_APART", apart),
+    ] {
+        let recipe = Recombine {
+            order,
+            ..Recombine::FP32
+        };
+        let build = recombine(&recipe, streams(Stored::Bf16, Stored::Bf16));
+        defines(recombine_text, name, macro_of(&build, "ORDER"));
+    }
 }
 
 /// Blocks cover the outputs and none is idle. Expected by hand, from the tiles that stand at the head of
@@ -182,6 +230,17 @@ fn a_launch_covers_every_output_once() {
         shared: 2048,
     };
     assert_eq!(grid("fp32-simt", 13, 24), strided);
+    // A block to 256 columns of a token.
+    let mut wide = streams(Stored::Bf16, Stored::Bf16);
+    for (width, blocks) in [(1, 1), (256, 1), (257, 2), (4096, 16)] {
+        wide.width = width;
+        let found = recombine(&Recombine::FP32, wide).grid;
+        assert_eq!(
+            (found.blocks, found.threads),
+            ((64, blocks), 256),
+            "{width} columns"
+        );
+    }
     // Ranges: the engines' formula at 8192 tokens is one.
     assert_eq!(grid("tf32", 8192, 24).blocks, (128, 1));
 }
