@@ -83,7 +83,7 @@ pub struct First {
     pub other: f32,
 }
 
-/// Runs `recipe` on both backends and compares every stage.
+/// Runs `recipe` on both backends and compares `stages`.
 ///
 /// # Errors
 /// A backend cannot run it.
@@ -93,6 +93,7 @@ pub fn compare(
     recipe: &MixRecipe,
     case: &Case,
     launch: Launch,
+    stages: &[Compared],
 ) -> Result<Vec<Difference>, SuiteError> {
     let backends = [one, other];
     let mixes = Pair::of(backends, |backend| {
@@ -137,7 +138,7 @@ pub fn compare(
         Compared::Recombine => recombined(backends, stage, &Recombine::FP32, &after),
         Compared::RecombineBf16 => recombined(backends, stage, &Recombine::TRANSFORMERS, &after),
     };
-    COMPARED.into_iter().map(find).collect()
+    stages.iter().copied().map(find).collect()
 }
 
 /// Tokens that are recombined at a time: X' of a large batch is not needed whole.

@@ -54,7 +54,8 @@ pub fn run(args: &RunArgs, plan: &Plan<'_>) -> anyhow::Result<ExitCode> {
             sms: plan.sms,
         };
         for (row, recipe) in rows.iter_mut().zip(plan.recipes) {
-            let found = crosscheck::compare(&emulate, plan.backend, recipe, &case, launch)?;
+            let found =
+                crosscheck::compare(&emulate, plan.backend, recipe, &case, launch, &COMPARED)?;
             row.add(found);
         }
         progress.tell(index + 1, places.len(), &case.place());

@@ -159,7 +159,7 @@ fn found(lie: Option<Lie>, tokens: usize) -> Vec<Difference> {
         None => Box::new(honest),
         Some(lie) => Box::new(Liar { honest, lie }),
     };
-    compare(&honest, &*other, &fp32(), &case, launch).unwrap()
+    compare(&honest, &*other, &fp32(), &case, launch, &COMPARED).unwrap()
 }
 
 #[test]
