@@ -6,7 +6,8 @@
 //! assembler said of its registers and spills. Builds that come out the same are compiled once.
 //!
 //! Beside the catalogue stand recipes of one switch each, since every built-in one has the same
-//! epilogue. Tokens, splits and storage of x are varied as far as they change a macro.
+//! epilogue, and the recombinations, which belong to no mixing recipe. Tokens, splits and storage of x are
+//! varied as far as they change a macro.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,12 +24,12 @@ use ulpdrift::{
     backend::cuda::{
         device,
         nvrtc::Nvrtc,
-        options::{self, Build, Shape, Stored},
+        options::{self, Build, Shape, Stored, StreamShape, Target},
         source::{Kernel, Sources},
     },
     recipe::{
-        Contraction, Epilogue, Mean, MixRecipe, Order, Rsqrt, Sigmoid, SinkhornDivision,
-        SinkhornEps, SplitRule, SquareSum, Storage,
+        Contraction, Epilogue, Mean, MixRecipe, Order, Recombine, RecombineOrder, Rsqrt, Sigmoid,
+        SinkhornDivision, SinkhornEps, SplitRule, SquareSum, Storage,
         catalogue::{builtin, fp32},
         splits::{Boundaries, Launch, SplitCount},
     },
@@ -41,10 +42,10 @@ const OUTPUTS: usize = 24;
 const HC: usize = 4;
 /// Columns of a stream.
 const WIDTH: usize = 4096;
-/// The device of the engines' split formula.
-const SMS: usize = 188;
-/// Tokens: one tile of the matrix kernel in a block, and four.
-const TOKENS: [usize; 2] = [1, 64];
+/// Multiprocessors of the device that the kernels are laid out for.
+const SMS: usize = 132;
+/// Batches: ranges shared out over blocks of one warp, and of four; all ranges in a block.
+const TOKENS: [usize; 3] = [64, 512, 8192];
 
 #[derive(Parser)]
 struct Arguments {
@@ -102,8 +103,26 @@ struct Entry {
 #[derive(Serialize)]
 struct Manifest {
     nvrtc: String,
-    recipes: BTreeMap<String, MixRecipe>,
+    recipes: BTreeMap<String, Recipe>,
     builds: Vec<Entry>,
+}
+
+/// What a build is made from.
+#[derive(Clone, Serialize)]
+#[serde(untagged)]
+enum Recipe {
+    Mix(Box<MixRecipe>),
+    Recombine(Recombine),
+}
+
+impl Recipe {
+    /// What it needs, whatever the shape, with x in `x`.
+    fn builds(&self, x: Stored, arch: Arch) -> Vec<Build> {
+        match self {
+            Self::Mix(recipe) => mix_builds(recipe, x, arch),
+            Self::Recombine(recipe) => recombine_builds(recipe, x),
+        }
+    }
 }
 
 fn main() -> Result<()> {
@@ -112,16 +131,8 @@ fn main() -> Result<()> {
     let sources = sources(arguments.kernels.as_deref())?;
     let mut recipes = recipes();
     if let Some(name) = &arguments.recipe {
-        recipes.retain(|recipe| recipe.name == *name);
+        recipes.retain(|known, _| known == name);
     }
-    let mut wanted = wanted(&recipes);
-    if let Some(file) = &arguments.file {
-        wanted.retain(|build, _| build.kernel.file() == file);
-    }
-    ensure!(
-        !wanted.is_empty(),
-        "no recipe of that name needs a file of that name"
-    );
     let archs = match arguments.archs.as_slice() {
         [] => &Arch::ALL[..],
         some => some,
@@ -131,10 +142,18 @@ fn main() -> Result<()> {
     }
 
     let started = Instant::now();
-    let jobs: Vec<_> = archs
-        .iter()
-        .flat_map(|arch| wanted.iter().enumerate().map(move |job| (arch, job)))
-        .collect();
+    let mut jobs = Vec::new();
+    for &arch in archs {
+        let mut wanted = wanted(&recipes, arch);
+        if let Some(file) = &arguments.file {
+            wanted.retain(|build, _| build.kernel.file() == file);
+        }
+        jobs.extend(wanted.into_iter().enumerate().map(|job| (arch, job)));
+    }
+    ensure!(
+        !jobs.is_empty(),
+        "no recipe of that name needs a file of that name"
+    );
     // NVRTC may be called by several threads at once, each with a program of its own.
     let builds = jobs
         .into_par_iter()
@@ -143,7 +162,7 @@ fn main() -> Result<()> {
             let compiled = device::compile(
                 &nvrtc,
                 &sources,
-                &with_options(build, &arguments.options),
+                &with_options(&build, &arguments.options),
                 &arch,
             )?;
             let stem = build.kernel.file().trim_end_matches(".cu");
@@ -153,7 +172,7 @@ fn main() -> Result<()> {
                 kernel: build.kernel.file(),
                 options: build.options.clone(),
                 arch,
-                purposes: purposes.iter().cloned().collect(),
+                purposes: purposes.into_iter().collect(),
                 cubin,
                 log: compiled.log,
             })
@@ -161,18 +180,14 @@ fn main() -> Result<()> {
         .collect::<Result<Vec<_>>>()?;
     let (major, minor) = nvrtc.version();
     println!(
-        "NVRTC {major}.{minor}: {} CUBINs, {} for each of {} archs, {:.1} s",
+        "NVRTC {major}.{minor}: {} CUBINs for {} archs, {:.1} s",
         builds.len(),
-        wanted.len(),
         archs.len(),
         started.elapsed().as_secs_f64()
     );
     let manifest = Manifest {
         nvrtc: format!("{major}.{minor}"),
-        recipes: recipes
-            .into_iter()
-            .map(|recipe| (recipe.name.clone(), recipe))
-            .collect(),
+        recipes,
         builds,
     };
     let text = serde_json::to_string_pretty(&manifest)?;
@@ -200,8 +215,34 @@ fn sources(folder: Option<&Path>) -> Result<Sources> {
     Ok(Sources::with(replaced))
 }
 
+/// All recipes by name.
+fn recipes() -> BTreeMap<String, Recipe> {
+    let mix = mix_recipes().into_iter();
+    let recombine = recombinations().into_iter();
+    mix.map(|recipe| (recipe.name.clone(), Recipe::Mix(Box::new(recipe))))
+        .chain(recombine.map(|(name, recipe)| (name.to_owned(), Recipe::Recombine(recipe))))
+        .collect()
+}
+
+/// The recombinations with a name, and one that stores its terms in fp32.
+fn recombinations() -> [(&'static str, Recombine); 5] {
+    let apart = Recombine {
+        order: RecombineOrder::Apart {
+            terms: Storage::F32,
+        },
+        ..Recombine::FP32
+    };
+    [
+        ("recombine", Recombine::FP32),
+        ("recombine, mul-add", Recombine::MUL_ADD),
+        ("recombine, stream first", Recombine::STREAM_FIRST),
+        ("recombine, terms apart", apart),
+        ("recombine, transformers", Recombine::TRANSFORMERS),
+    ]
+}
+
 /// The catalogue, and recipes of one switch each.
-fn recipes() -> Vec<MixRecipe> {
+fn mix_recipes() -> Vec<MixRecipe> {
     let mut all = builtin();
     let mut switched = |name: &str, switch: &dyn Fn(&mut MixRecipe)| {
         let mut recipe = fp32();
@@ -266,17 +307,17 @@ fn epilogues() -> [(&'static str, Epilogue); 7] {
 }
 
 /// Every build that some recipe needs, with the recipes.
-fn wanted(recipes: &[MixRecipe]) -> BTreeMap<Wanted, BTreeSet<Purpose>> {
+fn wanted(recipes: &BTreeMap<String, Recipe>, arch: Arch) -> BTreeMap<Wanted, BTreeSet<Purpose>> {
     let mut all: BTreeMap<Wanted, BTreeSet<Purpose>> = BTreeMap::new();
-    for recipe in recipes {
+    for (recipe_name, recipe) in recipes {
         for (x, name) in [(Stored::Bf16, "bf16"), (Stored::F32, "f32")] {
-            for build in builds(recipe, x) {
+            for build in recipe.builds(x, arch) {
                 let wanted = Wanted {
                     kernel: build.kernel,
                     options: build.options,
                 };
                 let purpose = Purpose {
-                    recipe: recipe.name.clone(),
+                    recipe: recipe_name.clone(),
                     x: name,
                 };
                 all.entry(wanted).or_default().insert(purpose);
@@ -286,33 +327,45 @@ fn wanted(recipes: &[MixRecipe]) -> BTreeMap<Wanted, BTreeSet<Purpose>> {
     all
 }
 
-/// What one recipe needs, whatever the shape.
-fn builds(recipe: &MixRecipe, x: Stored) -> Vec<Build> {
+fn mix_builds(recipe: &MixRecipe, x: Stored, arch: Arch) -> Vec<Build> {
     let depth = HC * WIDTH;
+    let target = Target {
+        arch,
+        sms: SMS,
+        may_finish: true,
+    };
+    let stores = (recipe.output, recipe.scaled);
     let mut builds = Vec::new();
     for tokens in TOKENS {
         let launch = Launch { tokens, sms: SMS };
         for order in [recipe.projection.order, unaligned(recipe.projection.order)] {
             let mut projection = recipe.projection.clone();
             projection.order = order;
-            let ranges = order.ranges(depth, launch);
-            let shape = Shape {
-                tokens,
-                outputs: OUTPUTS,
-                depth,
-                ranges: &ranges,
-                x,
-            };
+            let sizes = (tokens, OUTPUTS, depth);
+            let shape = Shape::new(&projection, sizes, launch, x, target);
             builds.extend(options::pack_weights(&projection, &shape).map(|(build, _)| build));
-            builds.push(options::projection(&projection, &shape));
+            builds.push(options::projection(&projection, stores, &shape).build);
             builds.push(options::rms(&projection, &shape).0);
-            let (output, scaled) = (recipe.output, recipe.scaled);
-            builds.push(options::finish(&projection, output, scaled, &shape));
+            builds.push(options::finish(&projection, stores, &shape));
         }
         builds.push(options::split_sinkhorn(&recipe.epilogue, HC, tokens));
         builds.push(options::collapse(&recipe.epilogue, HC, tokens, WIDTH, x));
     }
     builds
+}
+
+fn recombine_builds(recipe: &Recombine, x: Stored) -> Vec<Build> {
+    let build = |f| {
+        let shape = StreamShape {
+            tokens: 1,
+            hc: HC,
+            width: WIDTH,
+            x,
+            f,
+        };
+        options::recombine(recipe, shape)
+    };
+    [Stored::Bf16, Stored::F32].map(build).into()
 }
 
 /// The order with ranges that end anywhere, if it has ranges.
@@ -335,6 +388,7 @@ fn with_options(build: &Wanted, options: &[String]) -> Build {
         blocks: (0, 0),
         threads: 0,
         shared: 0,
+        waits: false,
     };
     Build {
         kernel: build.kernel,

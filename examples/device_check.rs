@@ -12,7 +12,7 @@ use ndarray::{Array2, s};
 use rayon::prelude::*;
 use ulpdrift::{
     backend::{
-        Backend,
+        Backend, RecombineInputs,
         cuda::{Cuda, source::Sources},
         emulate::Emulate,
     },
@@ -20,14 +20,14 @@ use ulpdrift::{
     format::{Format, Rounding, bf16},
     random::{Key, Purpose, Stream},
     recipe::{
-        MixRecipe, Order, SplitRule,
+        MixRecipe, Order, Recombine, SplitRule,
         catalogue::builtin,
         splits::{Boundaries, Launch, SplitCount},
     },
     suite::{
         case::Case,
-        crosscheck::{self, Difference},
-        mix::{STAGES, Stage},
+        crosscheck::{self, COMPARED, Compared, Difference},
+        mix::STAGES,
     },
 };
 use ulpdrift_reference::{simd::Level, squares::squares};
@@ -90,14 +90,18 @@ fn main() -> ExitCode {
             sms: 188,
         };
         let mut differing = 0;
-        for recipe in builtin()
-            .iter()
-            .map(|recipe| with_splits(recipe, &row.splits))
-        {
-            let found = crosscheck::compare(&emulate, &cuda, &recipe, &case, launch)
+        let recipes = builtin();
+        for (number, recipe) in recipes.iter().enumerate() {
+            let recipe = with_splits(recipe, &row.splits);
+            // What is recombined hardly depends on the recipe, and X' is the largest of all outputs.
+            let stages = match number {
+                0 => &COMPARED[..],
+                _ => &STAGES.map(Compared::Mix)[..],
+            };
+            let found = crosscheck::compare(&emulate, &cuda, &recipe, &case, launch, stages)
                 .expect("both backends run every recipe");
             for found in found {
-                if found.stage == Stage::Dot && found.differing > 0 {
+                if found.stage == Compared::DOT && found.differing > 0 {
                     differing += found.differing;
                     println!(
                         "DIFFERS {} K={} tokens={} splits={} inputs={}: {} of {}, first {:?}",
@@ -129,7 +133,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!(agrees && repeated)))
 }
 
-/// Every recipe on one case, time and again: whether the bits are the same each time.
+/// Every recipe on one case and both recombinations, time and again: whether the bits are the same each time.
 fn repeats(cuda: &Cuda) -> bool {
     const TIMES: usize = 20;
     let row = Row {
@@ -145,7 +149,7 @@ fn repeats(cuda: &Cuda) -> bool {
     };
     let mut same = true;
     for recipe in builtin() {
-        let bits = || -> Vec<u32> {
+        same &= repeats_itself(&recipe.name, TIMES, || {
             let mix = cuda.mix(&recipe, &case.mix_inputs(launch)).expect("mix");
             let inputs = case.split_inputs(mix.mixes.view());
             let split = cuda
@@ -168,20 +172,31 @@ fn repeats(cuda: &Cuda) -> bool {
                 &split.comb,
                 &y,
             ];
-            stages
-                .iter()
-                .flat_map(|stage| stage.iter().map(|value| value.to_bits()))
-                .collect()
-        };
-        let first = bits();
-        let differing = (1..TIMES).filter(|_| bits() != first).count();
-        if differing > 0 {
-            println!("{}: {differing} of {TIMES} repeats differ", recipe.name);
-            same = false;
-        }
+            let bits = stages.iter().flat_map(|stage| stage.iter().copied());
+            bits.map(f32::to_bits).collect()
+        });
+    }
+    // Anything will do for the gates and the sublayer's output.
+    let width = row.depth / STREAMS;
+    let inputs = RecombineInputs {
+        x: case.x.view(),
+        x_exact_in: case.x_exact_in,
+        f: case.x.slice(s![.., ..width]),
+        f_exact_in: case.x_exact_in,
+        post: case.x.slice(s![.., ..STREAMS]),
+        comb: case.x.slice(s![.., ..STREAMS * STREAMS]),
+    };
+    for (name, recombine) in [
+        ("recombine", Recombine::FP32),
+        ("recombine_bf16", Recombine::TRANSFORMERS),
+    ] {
+        same &= repeats_itself(name, TIMES, || {
+            let next = cuda.recombine(&recombine, &inputs).expect("recombine");
+            next.iter().map(|value| value.to_bits()).collect()
+        });
     }
     println!(
-        "{TIMES} repeats of every recipe at 1000 tokens: {}",
+        "{TIMES} repeats of every recipe and recombination at 1000 tokens: {}",
         if same {
             "bits identical"
         } else {
@@ -189,6 +204,16 @@ fn repeats(cuda: &Cuda) -> bool {
         }
     );
     same
+}
+
+/// Whether the bits are the same each time.
+fn repeats_itself(name: &str, times: usize, bits: impl Fn() -> Vec<u32>) -> bool {
+    let first = bits();
+    let differing = (1..times).filter(|_| bits() != first).count();
+    if differing > 0 {
+        println!("{name}: {differing} of {times} repeats differ");
+    }
+    differing == 0
 }
 
 /// What was found of a recipe at a stage.
@@ -212,13 +237,15 @@ impl Total {
 /// Prints the table; whether no element differs at dot.
 fn report(totals: &BTreeMap<(String, &'static str), Total>, rows: usize) -> bool {
     println!("\n{rows} rows, elements that differ of all (largest difference in ulps of fp32)\n");
-    println!("| variant | {} |", STAGES.map(Stage::name).join(" | "));
-    println!("|---{}|", "|---".repeat(STAGES.len()));
+    println!("| variant | {} |", COMPARED.map(Compared::name).join(" | "));
+    println!("|---{}|", "|---".repeat(COMPARED.len()));
     let mut differing = 0;
     for recipe in builtin() {
-        let cells = STAGES.map(|stage| {
-            let total = &totals[&(recipe.name.clone(), stage.name())];
-            if stage == Stage::Dot {
+        let cells = COMPARED.map(|stage| {
+            let Some(total) = totals.get(&(recipe.name.clone(), stage.name())) else {
+                return "not compared".to_owned();
+            };
+            if stage == Compared::DOT {
                 differing += total.differing;
             }
             match total.differing {

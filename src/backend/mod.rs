@@ -18,7 +18,7 @@ use thiserror::Error;
 use self::cuda::error::CudaError;
 use crate::{
     format::Format,
-    recipe::{Epilogue, MixRecipe, splits::Launch},
+    recipe::{Epilogue, MixRecipe, Recombine, splits::Launch},
     tensor_core::{Arch, Family, Instruction, Rule, arch::NoSuchInstruction},
 };
 
@@ -163,6 +163,24 @@ pub struct Split {
     pub comb: Array2<f32>,
 }
 
+/// The inputs of the recombination, all of the same tokens. A caller may hand over a slice of a batch:
+/// rows do not depend on each other.
+#[derive(Clone, Copy, Debug)]
+pub struct RecombineInputs<'a> {
+    /// The flattened streams [T, hc·d] that the layer input was made of, exactly as stored.
+    pub x: ArrayView2<'a, f32>,
+    /// A format that holds every value of x.
+    pub x_exact_in: Format,
+    /// The sublayer's output [T, d], exactly as stored.
+    pub f: ArrayView2<'a, f32>,
+    /// A format that holds every value of f.
+    pub f_exact_in: Format,
+    /// Weights of the sublayer's output [T, hc].
+    pub post: ArrayView2<'a, f32>,
+    /// Row-major combination matrix [T, hc·hc]; its rows are contracted.
+    pub comb: ArrayView2<'a, f32>,
+}
+
 /// Something that executes recipes.
 pub trait Backend: Sync {
     /// What it is.
@@ -196,4 +214,15 @@ pub trait Backend: Sync {
         x: ArrayView2<'a, f32>,
         x_exact_in: Format,
     ) -> Result<LayerInput<'a>, BackendError>;
+
+    /// `X'[t, k·d + c] = post[t,k]·f[t,c] + Σ_j comb[t, j·hc + k]·x[t, j·d + c]`, fp32 and unrounded
+    /// [T, hc·d].
+    ///
+    /// # Errors
+    /// A device that fails.
+    fn recombine(
+        &self,
+        recombine: &Recombine,
+        inputs: &RecombineInputs<'_>,
+    ) -> Result<Array2<f32>, BackendError>;
 }

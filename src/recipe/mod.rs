@@ -7,13 +7,14 @@
 //! ```
 //!
 //! and the split, Sinkhorn and collapse that follow it. Every switch seen in a production kernel is
-//! a field; no variant has code of its own. [`catalogue`] names the production paths, [`user`] reads
+//! a field; no variant has code of its own. [`Recombine`] describes what follows the sublayer. [`catalogue`] names the production paths, [`user`] reads
 //! more of them from TOML, [`splits`] holds the rules that cut K, [`explain`] puts a recipe in words.
 //! A new variant is a new entry in the catalogue.
 
 pub mod catalogue;
 pub mod explain;
 pub mod operands;
+pub mod recombine;
 pub mod splits;
 pub mod user;
 
@@ -21,6 +22,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{format::Format, tensor_core::Operand};
+pub use recombine::{Recombine, RecombineOrder};
 pub use splits::SplitRule;
 
 /// How a value is rounded before it enters a multiply unit.

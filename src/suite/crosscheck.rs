@@ -2,27 +2,66 @@
 //!
 //! Each stage is run on both with the same inputs, those that the first backend made, so that a
 //! difference shows where it arises and nowhere after. At `dot` there is to be none: NaN compares as
-//! NaN, everything else bit by bit. The epilogue's stages rest on the device's own `expf`, so that
-//! there some elements may differ by a few ulps, which are counted.
+//! NaN, everything else bit by bit. Gates and Sinkhorn rest on the device's own `expf`, so that there some
+//! elements may differ by a few ulps, which are counted.
+//!
+//! After the stages of the mixing kernel come the streams X' that a recombination makes, before they are
+//! stored, with fp32 and with bf16 post and comb. There is no sublayer here: the layer input rounded to
+//! bf16 stands in for its output.
 
-use ndarray::ArrayView2;
+use ndarray::{Array2, ArrayView2, s};
 
-use super::{
-    SuiteError,
-    case::Case,
-    mix::{STAGES, Stage},
-};
+use super::{SuiteError, case::Case, mix::Stage};
 use crate::{
-    backend::{Backend, BackendError, Mix, Split},
+    backend::{Backend, BackendError, Mix, RecombineInputs, Split},
     format::{Format, Rounding, bf16},
-    recipe::{MixRecipe, splits::Launch},
+    recipe::{MixRecipe, Recombine, splits::Launch},
 };
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// A stage of the mixing kernel.
+    Mix(Stage),
+    /// X' of [`Recombine::FP32`].
+    Recombine,
+    /// X' of [`Recombine::TRANSFORMERS`], whose post and comb are bf16.
+    RecombineBf16,
+}
+
+/// Everything that is compared, in the order it is computed.
+pub const COMPARED: [Compared; 9] = [
+    Compared::Mix(Stage::Dot),
+    Compared::Mix(Stage::Mixes),
+    Compared::Mix(Stage::Pre),
+    Compared::Mix(Stage::Post),
+    Compared::Mix(Stage::Comb),
+    Compared::Mix(Stage::Y),
+    Compared::Mix(Stage::YBf16),
+    Compared::Recombine,
+    Compared::RecombineBf16,
+];
+
+impl Compared {
+    /// The stage that has to agree in every bit.
+    pub const DOT: Self = Self::Mix(Stage::Dot);
+
+    /// The name in tables.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mix(stage) => stage.name(),
+            Self::Recombine => "recombine",
+            Self::RecombineBf16 => "recombine_bf16",
+        }
+    }
+}
 
 /// How two backends differ at a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The stage.
-    pub stage: Stage,
+    pub stage: Compared,
     /// Elements compared.
     pub elements: u64,
     /// Those whose bits differ.
@@ -44,7 +83,7 @@ pub struct First {
     pub other: f32,
 }
 
-/// Runs `recipe` on both backends and compares every stage.
+/// Runs `recipe` on both backends and compares `stages`.
 ///
 /// # Errors
 /// A backend cannot run it.
@@ -54,40 +93,78 @@ pub fn compare(
     recipe: &MixRecipe,
     case: &Case,
     launch: Launch,
+    stages: &[Compared],
 ) -> Result<Vec<Difference>, SuiteError> {
-    let mixes = Pair::of([one, other], |backend| {
+    let backends = [one, other];
+    let mixes = Pair::of(backends, |backend| {
         backend.mix(recipe, &case.mix_inputs(launch))
     })?;
     let split_inputs = case.split_inputs(mixes.one.mixes.view());
-    let splits = Pair::of([one, other], |backend| {
+    let splits = Pair::of(backends, |backend| {
         backend.split_sinkhorn(&recipe.epilogue, &split_inputs)
     })?;
     let pre = splits.one.pre.view();
     let (x, tokens) = (case.x.view(), case.x.nrows());
-    let inputs = Pair::of([one, other], |backend| {
+    let inputs = Pair::of(backends, |backend| {
         let y = backend.collapse(&recipe.epilogue, pre, x, case.x_exact_in)?;
         Ok(y.rows(0..tokens).into_owned())
     })?;
+    let round = |y: &Array2<f32>| y.mapv(|y| bf16::round_f32(y, Rounding::NearestEven));
     let rounded = Pair {
-        one: inputs
-            .one
-            .mapv(|y| bf16::round_f32(y, Rounding::NearestEven)),
-        other: inputs
-            .other
-            .mapv(|y| bf16::round_f32(y, Rounding::NearestEven)),
+        one: round(&inputs.one),
+        other: round(&inputs.other),
     };
-    let found = STAGES.map(|stage| {
-        let (one, other) = match stage {
-            Stage::Y => (inputs.one.view(), inputs.other.view()),
-            Stage::YBf16 => (rounded.one.view(), rounded.other.view()),
-            _ => (
-                got(stage, &mixes.one, &splits.one),
-                got(stage, &mixes.other, &splits.other),
-            ),
+    let after = RecombineInputs {
+        x,
+        x_exact_in: case.x_exact_in,
+        f: rounded.one.view(),
+        f_exact_in: Format::Bf16,
+        post: splits.one.post.view(),
+        comb: splits.one.comb.view(),
+    };
+    let find = |stage| match stage {
+        Compared::Mix(Stage::Y) => Ok(difference(stage, inputs.one.view(), inputs.other.view())),
+        Compared::Mix(Stage::YBf16) => {
+            Ok(difference(stage, rounded.one.view(), rounded.other.view()))
+        }
+        Compared::Mix(mixed) => {
+            let one = got(mixed, &mixes.one, &splits.one);
+            Ok(difference(
+                stage,
+                one,
+                got(mixed, &mixes.other, &splits.other),
+            ))
+        }
+        Compared::Recombine => recombined(backends, stage, &Recombine::FP32, &after),
+        Compared::RecombineBf16 => recombined(backends, stage, &Recombine::TRANSFORMERS, &after),
+    };
+    stages.iter().copied().map(find).collect()
+}
+
+/// Tokens that are recombined at a time: X' of a large batch is not needed whole.
+const BLOCK_TOKENS: usize = 512;
+
+fn recombined(
+    backends: [&dyn Backend; 2],
+    stage: Compared,
+    recombine: &Recombine,
+    inputs: &RecombineInputs<'_>,
+) -> Result<Difference, SuiteError> {
+    let tokens = inputs.x.nrows();
+    let mut found = Difference::none(stage);
+    for first in (0..tokens).step_by(BLOCK_TOKENS) {
+        let block = s![first..(first + BLOCK_TOKENS).min(tokens), ..];
+        let inputs = RecombineInputs {
+            x: inputs.x.slice(block),
+            f: inputs.f.slice(block),
+            post: inputs.post.slice(block),
+            comb: inputs.comb.slice(block),
+            ..*inputs
         };
-        difference(stage, one, other)
-    });
-    Ok(found.to_vec())
+        let next = Pair::of(backends, |backend| backend.recombine(recombine, &inputs))?;
+        found.count(next.one.view(), next.other.view());
+    }
+    Ok(found)
 }
 
 /// What both backends have.
@@ -118,26 +195,40 @@ fn got<'a>(stage: Stage, mix: &'a Mix, split: &'a Split) -> ArrayView2<'a, f32> 
     }
 }
 
-fn difference(stage: Stage, one: ArrayView2<f32>, other: ArrayView2<f32>) -> Difference {
-    let mut found = Difference {
-        stage,
-        elements: one.len() as u64,
-        differing: 0,
-        ulps: 0.0,
-        first: None,
-    };
-    for (index, (&one, &other)) in one.iter().zip(other).enumerate() {
-        if one.to_bits() == other.to_bits() || (one.is_nan() && other.is_nan()) {
-            continue;
-        }
-        found.differing += 1;
-        found.first.get_or_insert(First { index, one, other });
-        let apart = ulps_apart(one, other);
-        if apart > found.ulps {
-            found.ulps = apart;
+fn difference(stage: Compared, one: ArrayView2<f32>, other: ArrayView2<f32>) -> Difference {
+    let mut found = Difference::none(stage);
+    found.count(one, other);
+    found
+}
+
+impl Difference {
+    fn none(stage: Compared) -> Self {
+        Self {
+            stage,
+            elements: 0,
+            differing: 0,
+            ulps: 0.0,
+            first: None,
         }
     }
-    found
+
+    /// Goes on with the elements that follow.
+    fn count(&mut self, one: ArrayView2<f32>, other: ArrayView2<f32>) {
+        let before = usize::try_from(self.elements).unwrap_or(usize::MAX);
+        self.elements += one.len() as u64;
+        for (index, (&one, &other)) in one.iter().zip(other).enumerate() {
+            if one.to_bits() == other.to_bits() || (one.is_nan() && other.is_nan()) {
+                continue;
+            }
+            self.differing += 1;
+            let index = before + index;
+            self.first.get_or_insert(First { index, one, other });
+            let apart = ulps_apart(one, other);
+            if apart > self.ulps {
+                self.ulps = apart;
+            }
+        }
+    }
 }
 
 /// The difference in ulps of fp32 at the first; infinite where only one is finite.
@@ -151,30 +242,4 @@ fn ulps_apart(one: f32, other: f32) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use ndarray::array;
-
-    use super::*;
-
-    #[test]
-    fn bits_are_compared_and_nan_is_nan() {
-        let other_nan = f32::from_bits(0xffc1_2345);
-        let one = array![[1.0, 0.0, f32::NAN, 2.0]];
-        let same = difference(
-            Stage::Dot,
-            one.view(),
-            array![[1.0, 0.0, other_nan, 2.0]].view(),
-        );
-        assert_eq!((same.elements, same.differing, same.first), (4, 0, None));
-        let next = f32::from_bits(1.0_f32.to_bits() + 3);
-        let found = difference(
-            Stage::Dot,
-            one.view(),
-            array![[next, -0.0, f32::NAN, 2.0]].view(),
-        );
-        assert_eq!((found.differing, found.ulps), (2, 3.0));
-        assert_eq!(found.first.map(|first| first.index), Some(0));
-        let class = difference(Stage::Dot, one.view(), array![[1.0, 0.0, 3.0, 2.0]].view());
-        assert_eq!((class.differing, class.ulps), (1, f64::INFINITY));
-    }
-}
+mod tests;

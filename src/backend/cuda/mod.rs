@@ -26,7 +26,7 @@ pub mod time;
 
 use std::path::Path;
 
-use ndarray::ArrayView2;
+use ndarray::{Array2, ArrayView2};
 
 use self::{
     device::Device,
@@ -36,11 +36,12 @@ use self::{
     source::Sources,
 };
 use super::{
-    Backend, BackendError, BackendInfo, DeviceInfo, LayerInput, Mix, MixInputs, Split, SplitInputs,
+    Backend, BackendError, BackendInfo, DeviceInfo, LayerInput, Mix, MixInputs, RecombineInputs,
+    Split, SplitInputs,
 };
 use crate::{
     format::Format,
-    recipe::{Epilogue, MixRecipe},
+    recipe::{Epilogue, MixRecipe, Recombine},
 };
 
 /// The kernels on one device.
@@ -115,5 +116,14 @@ impl Backend for Cuda {
         let stored = Stored::for_format(x_exact_in);
         let y = epilogue::collapse(&self.device, epilogue, pre, x, stored)?;
         Ok(LayerInput::Whole(y))
+    }
+
+    fn recombine(
+        &self,
+        recombine: &Recombine,
+        inputs: &RecombineInputs<'_>,
+    ) -> Result<Array2<f32>, BackendError> {
+        self.device.bind()?;
+        Ok(epilogue::recombine(&self.device, recombine, inputs)?)
     }
 }

@@ -6,10 +6,12 @@
 mod fma;
 mod matrix;
 mod project;
+mod recombine;
 
 pub use self::{
     matrix::pack_weights,
     project::{Projected, Shape, Target, finish, projection},
+    recombine::{StreamShape, recombine},
 };
 use super::source::Kernel;
 use crate::{

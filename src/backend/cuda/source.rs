@@ -33,6 +33,8 @@ pub enum Kernel {
     SplitSinkhorn,
     /// The layer input.
     Collapse,
+    /// The streams after the sublayer.
+    Recombine,
     /// One matrix instruction per tile.
     MmaTiles,
     /// The conversions of fp32 words to operands.
@@ -41,7 +43,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every file.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::PackWeights,
         Self::ProjectMma,
         Self::ProjectFma,
@@ -50,6 +52,7 @@ impl Kernel {
         Self::Finish,
         Self::SplitSinkhorn,
         Self::Collapse,
+        Self::Recombine,
         Self::MmaTiles,
         Self::Convert,
     ];
@@ -66,6 +69,7 @@ impl Kernel {
             Self::Finish => "finish.cu",
             Self::SplitSinkhorn => "split_sinkhorn.cu",
             Self::Collapse => "collapse.cu",
+            Self::Recombine => "recombine.cu",
             Self::MmaTiles => "mma_tiles.cu",
             Self::Convert => "convert.cu",
         }
@@ -81,6 +85,7 @@ impl Kernel {
             Self::Finish => include_str!("../../../kernels/finish.cu"),
             Self::SplitSinkhorn => include_str!("../../../kernels/split_sinkhorn.cu"),
             Self::Collapse => include_str!("../../../kernels/collapse.cu"),
+            Self::Recombine => include_str!("../../../kernels/recombine.cu"),
             Self::MmaTiles => include_str!("../../../kernels/mma_tiles.cu"),
             Self::Convert => include_str!("../../../kernels/convert.cu"),
         }

@@ -4,6 +4,7 @@
 mod fma;
 mod lanes;
 mod panel;
+mod recombine;
 mod rms;
 mod split;
 #[cfg(test)]
@@ -18,12 +19,13 @@ use ulpdrift_reference::simd::Level;
 
 use self::fma::FmaProjection;
 use super::{
-    Backend, BackendError, BackendInfo, LayerInput, Mix, MixInputs, Split, SplitInputs, matrix_rule,
+    Backend, BackendError, BackendInfo, LayerInput, Mix, MixInputs, RecombineInputs, Split,
+    SplitInputs, matrix_rule,
 };
 use crate::{
     format::{Format, Rounding},
     recipe::{
-        Epilogue, MixRecipe, NormPlacement, Order, Projection, Storage,
+        Epilogue, MixRecipe, NormPlacement, Order, Projection, Recombine, Storage,
         operands::{Operands, Streams},
     },
     tensor_core::{Arch, PackedWeights, Rule, chains},
@@ -108,6 +110,14 @@ impl Backend for Emulate {
             let rows = s![tokens, ..];
             self.collapse_rows(epilogue, pre.slice(&rows), x.slice(&rows))
         })))
+    }
+
+    fn recombine(
+        &self,
+        recombine: &Recombine,
+        inputs: &RecombineInputs<'_>,
+    ) -> Result<Array2<f32>, BackendError> {
+        Ok(recombine::recombine(self.level, recombine, inputs))
     }
 }
 

@@ -12,8 +12,7 @@ use crate::{
     suite::{
         Plan,
         case::Case,
-        crosscheck::{self, Difference},
-        mix::{STAGES, Stage},
+        crosscheck::{self, COMPARED, Compared, Difference},
     },
 };
 
@@ -55,14 +54,15 @@ pub fn run(args: &RunArgs, plan: &Plan<'_>) -> anyhow::Result<ExitCode> {
             sms: plan.sms,
         };
         for (row, recipe) in rows.iter_mut().zip(plan.recipes) {
-            let found = crosscheck::compare(&emulate, plan.backend, recipe, &case, launch)?;
+            let found =
+                crosscheck::compare(&emulate, plan.backend, recipe, &case, launch, &COMPARED)?;
             row.add(found);
         }
         progress.tell(index + 1, places.len(), &case.place());
     }
     drop(progress);
     print::result(&describe(plan, cases, &rows))?;
-    let agrees = rows.iter().all(|row| row.at(Stage::Dot) == 0);
+    let agrees = rows.iter().all(|row| row.at(Compared::DOT) == 0);
     Ok(ExitCode::from(if agrees && cases > 0 {
         exit::GOOD
     } else {
@@ -86,7 +86,7 @@ impl Row<'_> {
         }
     }
 
-    fn at(&self, stage: Stage) -> u64 {
+    fn at(&self, stage: Compared) -> u64 {
         let found = self.stages.iter().find(|found| found.stage == stage);
         found.map_or(0, |found| found.differing)
     }
@@ -109,7 +109,7 @@ fn describe(plan: &Plan<'_>, cases: usize, rows: &[Row<'_>]) -> String {
     );
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(std::iter::once("variant").chain(STAGES.map(Stage::name)));
+    table.set_header(std::iter::once("variant").chain(COMPARED.map(Compared::name)));
     for row in rows {
         let cells = row.stages.iter().map(|found| match found.differing {
             0 => format!("0 of {}", found.elements),
@@ -122,7 +122,7 @@ fn describe(plan: &Plan<'_>, cases: usize, rows: &[Row<'_>]) -> String {
     }
     let _ = writeln!(text, "{}", table.trim_fmt());
     for row in rows {
-        let dot = row.stages.iter().find(|found| found.stage == Stage::Dot);
+        let dot = row.stages.iter().find(|found| found.stage == Compared::DOT);
         if let Some(first) = dot.and_then(|dot| dot.first) {
             let _ = writeln!(
                 text,

@@ -8,7 +8,7 @@ use crate::{
         device, error::CudaError, nvrtc::Nvrtc, source::Sources, testing::pinned_nvrtc,
     },
     recipe::{
-        MixRecipe,
+        MixRecipe, Recombine, RecombineOrder,
         catalogue::builtin,
         splits::{Cuts, Launch},
     },
@@ -84,6 +84,38 @@ fn the_macros_of_every_recipe() {
     insta::assert_snapshot!(text);
 }
 
+fn streams(x: Stored, f: Stored) -> StreamShape {
+    StreamShape {
+        tokens: 64,
+        hc: 4,
+        width: 4096,
+        x,
+        f,
+    }
+}
+
+#[test]
+fn the_macros_of_every_recombination() {
+    let mut text = String::new();
+    for (name, recipe) in [
+        ("fp32", Recombine::FP32),
+        ("mul-add", Recombine::MUL_ADD),
+        ("stream first", Recombine::STREAM_FIRST),
+        ("transformers", Recombine::TRANSFORMERS),
+    ] {
+        for (x, f) in [
+            (Stored::Bf16, Stored::Bf16),
+            (Stored::Bf16, Stored::F32),
+            (Stored::F32, Stored::Bf16),
+        ] {
+            let build = recombine(&recipe, streams(x, f));
+            let options = build.options.join(" ").replace("-D", "");
+            writeln!(text, "{name}, x as {x:?}, f as {f:?}: {options}").unwrap();
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
 /// The macros that number something mean in the sources what they mean here.
 #[test]
 fn the_numbers_are_those_of_the_sources() {
@@ -140,6 +172,22 @@ fn the_numbers_are_those_of_the_sources() {
         let build = split_sinkhorn(&epilogue, 4, 1);
         defines(split_text, name, macro_of(&build, "EPS"));
     }
+    let recombine_text = sources.text(Kernel::Recombine);
+    let apart = RecombineOrder::Apart {
+        terms: Storage::Bf16,
+    };
+    for (name, order) in [
+        ("ORDER_POST_FIRST", RecombineOrder::PostFirst),
+        ("ORDER_STREAM_FIRST", RecombineOrder::StreamFirst),
+        ("ORDER_APART", apart),
+    ] {
+        let recipe = Recombine {
+            order,
+            ..Recombine::FP32
+        };
+        let build = recombine(&recipe, streams(Stored::Bf16, Stored::Bf16));
+        defines(recombine_text, name, macro_of(&build, "ORDER"));
+    }
 }
 
 /// What a kernel does with a launch, from the tiles that stand at its head: which outputs of which ranges a
@@ -171,6 +219,21 @@ fn made(build: &Build, shape: &Shape) -> Vec<(Range<usize>, Range<usize>, Range<
         }
     }
     made
+}
+
+/// A block to 256 columns of a token.
+#[test]
+fn a_recombination_covers_every_column() {
+    let mut wide = streams(Stored::Bf16, Stored::Bf16);
+    for (width, blocks) in [(1, 1), (256, 1), (257, 2), (4096, 16)] {
+        wide.width = width;
+        let found = recombine(&Recombine::FP32, wide).grid;
+        assert_eq!(
+            (found.blocks, found.threads),
+            ((64, blocks), 256),
+            "{width} columns"
+        );
+    }
 }
 
 /// Every output of every range comes from one block, no block is idle, and a whole sum from one block alone.

@@ -4,7 +4,7 @@
 //! vector level changes speed only: fused multiply-add, product, sum and quotient are IEEE operations
 //! at every level (without FMA hardware the fused product is the C library's exact one).
 //!
-//! The kernels are in [`sums`] and [`transpose`]; they are written once, in the operations of
+//! The kernels are in [`sums`], [`recombine`](mod@recombine) and [`transpose`]; they are written once, in the operations of
 //! [`Vector`], which [`run`] chooses.
 
 #[cfg(target_arch = "x86_64")]
@@ -12,12 +12,14 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod portable;
+mod recombine;
 mod sums;
 mod transpose;
 
 use ulpdrift_reference::simd::Level;
 
 pub use self::{
+    recombine::{Token, recombine},
     sums::{GROUP, ROW_LANES, Sums, add, chains, collapse, square_chains, square_lanes},
     transpose::transpose,
 };

@@ -3,11 +3,13 @@
 
 use super::*;
 use crate::{
-    backend::{BackendError, BackendInfo, LayerInput, Mix, MixInputs, Split, SplitInputs},
+    backend::{
+        BackendError, BackendInfo, LayerInput, Mix, MixInputs, RecombineInputs, Split, SplitInputs,
+    },
     format::{Rounding, bf16, tf32},
     measure::bound::bound_ratio,
     random::{Key as StreamKey, Purpose, Stream},
-    recipe::{Epilogue, Mean, Rsqrt, Storage, Unit},
+    recipe::{Epilogue, Mean, Recombine, Rsqrt, Storage, Unit},
 };
 use ndarray::{ArrayView2, ArrayViewMut1, s};
 
@@ -245,6 +247,14 @@ impl Backend for Liar {
         x_exact_in: Format,
     ) -> Result<LayerInput<'a>, BackendError> {
         self.honest.collapse(epilogue, pre, x, x_exact_in)
+    }
+
+    fn recombine(
+        &self,
+        recombine: &Recombine,
+        inputs: &RecombineInputs<'_>,
+    ) -> Result<Array2<f32>, BackendError> {
+        self.honest.recombine(recombine, inputs)
     }
 }
 
