@@ -4,12 +4,13 @@
 //! * [`error`]: each way in which a device, a driver or a compiler can be missing, in one sentence.
 //! * [`probe`]: what is here, asked before cudarc is: cudarc panics where a library or a symbol is
 //!   missing.
-//! * [`nvrtc`]: the run-time compiler.
+//! * [`nvrtc`]: the run-time compiler; [`cache`]: what it made, kept on disk.
 //! * [`source`]: the kernels' sources; [`options`]: a recipe as their macros.
 //! * [`device`]: a device at work; `mix` and `epilogue`: the operations; `tiles`: one instruction at a
 //!   time.
 
 pub mod blas;
+pub mod cache;
 pub mod device;
 mod epilogue;
 pub mod error;
@@ -29,6 +30,7 @@ use std::path::Path;
 use ndarray::ArrayView2;
 
 use self::{
+    cache::Cache,
     device::Device,
     error::CudaError,
     mix::{MixOnDevice, Streams},
@@ -55,6 +57,14 @@ impl Cuda {
     /// Something is missing, or does not work.
     pub fn open(ordinal: usize, nvrtc: Option<&Path>, sources: Sources) -> Result<Self, CudaError> {
         Device::open(ordinal, nvrtc, sources).map(|device| Self { device })
+    }
+
+    /// Keeps compiled kernels in `cache`.
+    #[must_use]
+    pub fn with_cache(self, cache: Cache) -> Self {
+        Self {
+            device: self.device.with_cache(cache),
+        }
     }
 
     /// The device.

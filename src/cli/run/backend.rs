@@ -14,7 +14,7 @@ use crate::{
         cuda::{Cuda, error::CudaError, source::Sources},
         emulate::Emulate,
     },
-    cli::print,
+    cli::{kernel_cache, print},
     files,
     tensor_core::Arch,
 };
@@ -41,7 +41,13 @@ impl Chosen {
             let arch = settings.arch.unwrap_or(DEFAULT_ARCH);
             Self::Emulate(Emulate::new(arch, settings.level))
         };
-        let sources = sources(args.kernels.as_deref())?;
+        let open = {
+            let (sources, cache) = (sources(args.kernels.as_deref())?, kernel_cache::open()?);
+            || {
+                let cuda = Cuda::open(args.device, args.nvrtc.as_deref(), sources)?;
+                Ok::<_, CudaError>(Self::Cuda(Box::new(cuda.with_cache(cache))))
+            }
+        };
         let needs_device = args.kernels.is_some() || args.crosscheck;
         let chosen = match args.backend {
             BackendChoice::Emulate => {
@@ -51,12 +57,12 @@ impl Chosen {
                 );
                 emulate()
             }
-            BackendChoice::Cuda => Self::Cuda(Box::new(open(args, sources)?)),
-            BackendChoice::Auto if needs_device => Self::Cuda(Box::new(open(args, sources)?)),
+            BackendChoice::Cuda => open()?,
+            BackendChoice::Auto if needs_device => open()?,
             // An arch that is named is to be emulated, unless the device is asked for.
             BackendChoice::Auto if settings.arch.is_some() => emulate(),
-            BackendChoice::Auto => match open(args, sources) {
-                Ok(cuda) => Self::Cuda(Box::new(cuda)),
+            BackendChoice::Auto => match open() {
+                Ok(cuda) => cuda,
                 Err(CudaError::NoDriver { .. }) => emulate(),
                 Err(reason) => {
                     print::note(args.quiet, &format!("{reason}; the emulator runs"));
@@ -82,10 +88,6 @@ impl Chosen {
             Self::Cuda(cuda) => cuda.as_ref(),
         }
     }
-}
-
-fn open(args: &RunArgs, sources: Sources) -> Result<Cuda, CudaError> {
-    Cuda::open(args.device, args.nvrtc.as_deref(), sources)
 }
 
 /// The built-in kernels, those that a directory holds replaced by it.
