@@ -217,23 +217,19 @@ fn cache() -> String {
         );
     };
     let holdings = cache.holdings();
-    format!(
-        "{}: {} kernel files compiled, {} bytes",
-        folder.display(),
-        holdings.entries,
-        holdings.bytes
-    )
+    let kernels = match holdings.entries {
+        1 => "1 kernel".to_owned(),
+        entries => format!("{entries} kernels"),
+    };
+    let (folder, bytes) = (folder.display(), holdings.bytes);
+    format!("{folder}: {kernels} compiled, {bytes} bytes")
 }
 
 fn libraries_and_environment(page: &mut Page) {
-    page.line(
-        "cuBLAS",
-        if probe::has_cublas() {
-            "is here, for the cublas-* variants"
-        } else {
-            "not found: only the cublas-* variants need it"
-        },
-    );
+    match probe::cublas() {
+        Ok(()) => page.line("cuBLAS", "is here, for the cublas-* variants"),
+        Err(error) => page.line("cuBLAS", &error.to_string()),
+    }
     for (name, meaning) in [
         (
             "NVIDIA_TF32_OVERRIDE",

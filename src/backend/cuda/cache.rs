@@ -64,7 +64,11 @@ impl Key {
 
     /// The digest of an entry.
     fn seal(self, code: &[u8]) -> [u8; DIGEST] {
-        Sha256::new().chain_update(self.0).chain_update(code).finalize().into()
+        Sha256::new()
+            .chain_update(self.0)
+            .chain_update(code)
+            .finalize()
+            .into()
     }
 }
 
@@ -101,8 +105,8 @@ impl Cache {
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute())
         };
-        let caches = absolute("XDG_CACHE_HOME")
-            .or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+        let caches =
+            absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
         Self {
             folder: caches.map(|caches| caches.join("ulpdrift")),
         }
@@ -117,7 +121,10 @@ impl Cache {
     /// What it holds; nothing where the folder cannot be read.
     #[must_use]
     pub fn holdings(&self) -> Holdings {
-        let entries = self.folder.iter().filter_map(|folder| fs::read_dir(folder).ok());
+        let entries = self
+            .folder
+            .iter()
+            .filter_map(|folder| fs::read_dir(folder).ok());
         let mut holdings = Holdings::default();
         for entry in entries.flatten().flatten() {
             let is_ours = entry.path().extension().is_some_and(|end| end == ENDING);

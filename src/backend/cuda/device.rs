@@ -168,7 +168,8 @@ impl Device {
         }
         let module = done(
             &format!("loading {}", build.kernel.file()),
-            self.context.load_module(Ptx::from_binary(self.code(build)?)),
+            self.context
+                .load_module(Ptx::from_binary(self.code(build)?)),
         )?;
         modules.insert(key, module.clone());
         Ok(module)

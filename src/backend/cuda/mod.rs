@@ -8,12 +8,15 @@
 //! * [`source`]: the kernels' sources; [`options`]: a recipe as their macros.
 //! * [`device`]: a device at work; `mix` and `epilogue`: the operations; `tiles`: one instruction at a
 //!   time.
+//! * [`blas`]: the vendor's library; [`time`]: how long things take; `hardware`: both, as a suite asks
+//!   for them.
 
 pub mod blas;
 pub mod cache;
 pub mod device;
 mod epilogue;
 pub mod error;
+mod hardware;
 mod library;
 pub mod mix;
 pub mod nvrtc;
@@ -25,11 +28,12 @@ pub mod testing;
 mod tiles;
 pub mod time;
 
-use std::path::Path;
+use std::{path::Path, sync::Mutex};
 
 use ndarray::ArrayView2;
 
 use self::{
+    blas::Blas,
     cache::Cache,
     device::Device,
     error::CudaError,
@@ -39,6 +43,7 @@ use self::{
 };
 use super::{
     Backend, BackendError, BackendInfo, DeviceInfo, LayerInput, Mix, MixInputs, Split, SplitInputs,
+    hardware::Hardware,
 };
 use crate::{
     format::Format,
@@ -48,6 +53,8 @@ use crate::{
 /// The kernels on one device.
 pub struct Cuda {
     device: Device,
+    /// The vendor's library, loaded when it is first asked for.
+    blas: Mutex<Option<Blas>>,
 }
 
 impl Cuda {
@@ -56,7 +63,10 @@ impl Cuda {
     /// # Errors
     /// Something is missing, or does not work.
     pub fn open(ordinal: usize, nvrtc: Option<&Path>, sources: Sources) -> Result<Self, CudaError> {
-        Device::open(ordinal, nvrtc, sources).map(|device| Self { device })
+        Ok(Self {
+            device: Device::open(ordinal, nvrtc, sources)?,
+            blas: Mutex::default(),
+        })
     }
 
     /// Keeps compiled kernels in `cache`.
@@ -64,6 +74,7 @@ impl Cuda {
     pub fn with_cache(self, cache: Cache) -> Self {
         Self {
             device: self.device.with_cache(cache),
+            ..self
         }
     }
 
@@ -93,6 +104,10 @@ impl Backend for Cuda {
                     .collect(),
             }),
         }
+    }
+
+    fn hardware(&self) -> Option<&dyn Hardware> {
+        Some(self)
     }
 
     fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError> {

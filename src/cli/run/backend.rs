@@ -48,12 +48,14 @@ impl Chosen {
                 Ok::<_, CudaError>(Self::Cuda(Box::new(cuda.with_cache(cache))))
             }
         };
-        let needs_device = args.kernels.is_some() || args.crosscheck;
+        let device_only = device_only(args, settings);
+        let needs_device = !device_only.is_empty();
         let chosen = match args.backend {
             BackendChoice::Emulate => {
                 ensure!(
                     !needs_device,
-                    "--backend emulate: --kernels and --crosscheck need a device; use --backend cuda"
+                    "--backend emulate does not go with {}, which only a device can do; use --backend cuda",
+                    device_only.join(", ")
                 );
                 emulate()
             }
@@ -88,6 +90,21 @@ impl Chosen {
             Self::Cuda(cuda) => cuda.as_ref(),
         }
     }
+}
+
+/// The flags and variants that only a device can do.
+fn device_only(args: &RunArgs, settings: &Settings) -> Vec<&'static str> {
+    let flags = [
+        (args.kernels.is_some(), "--kernels"),
+        (args.crosscheck, "--crosscheck"),
+        (args.time, "--time"),
+    ];
+    let named = settings.products.named.iter();
+    flags
+        .into_iter()
+        .filter_map(|(is_given, flag)| is_given.then_some(flag))
+        .chain(named.map(|product| product.name()))
+        .collect()
 }
 
 /// The built-in kernels, those that a directory holds replaced by it.

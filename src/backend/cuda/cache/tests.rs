@@ -100,7 +100,11 @@ fn a_damaged_entry_is_compiled_anew_and_mended() {
     damaged.push(b"garbage".repeat(1000));
     for bytes in damaged {
         fs::write(&path, &bytes).unwrap();
-        assert_eq!(fetch(&cache, some_key()), (CODE.to_vec(), true), "{bytes:?}");
+        assert_eq!(
+            fetch(&cache, some_key()),
+            (CODE.to_vec(), true),
+            "{bytes:?}"
+        );
         assert_eq!(fs::read(&path).unwrap(), good);
     }
 }
