@@ -99,6 +99,8 @@ fn main() {
         checkpoint: &checkpoint,
         backend: &backend,
         recipes: &recipes,
+        products: &[],
+        time: false,
         against: &catalogue::fp32(),
         layers: &[0],
         sites: &[Site::Attn],

@@ -31,6 +31,8 @@ fn suites(criterion: &mut Criterion) {
         checkpoint: &checkpoint,
         backend: &backend,
         recipes,
+        products: &[],
+        time: false,
         against: &all[0],
         layers: checkpoint.layers(),
         sites: &Site::ALL,

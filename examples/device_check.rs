@@ -6,16 +6,14 @@
 //! (scripts/make_crosscheck_list.py). Prints a line per row and recipe whose bits differ at `dot`, and a
 //! table at the end; exit code 1 if any do.
 
+mod common;
+
 use std::{collections::BTreeMap, process::ExitCode, sync::Arc, time::Instant};
 
 use ndarray::{Array2, s};
 use rayon::prelude::*;
 use ulpdrift::{
-    backend::{
-        Backend, RecombineInputs,
-        cuda::{Cuda, source::Sources},
-        emulate::Emulate,
-    },
+    backend::{Backend, RecombineInputs, cuda::Cuda, emulate::Emulate},
     checkpoint::{HcWeights, Site, StoredType},
     format::{Format, Rounding, bf16},
     random::{Key, Purpose, Stream},
@@ -46,13 +44,8 @@ struct Row {
 }
 
 fn main() -> ExitCode {
-    let nvrtc = std::env::var_os("ULPDRIFT_NVRTC").map(std::path::PathBuf::from);
-    let cuda = match Cuda::open(0, nvrtc.as_deref(), Sources::default()) {
-        Ok(cuda) => cuda,
-        Err(reason) => {
-            println!("skipped: no device ({reason})");
-            return ExitCode::from(3);
-        }
+    let Some(cuda) = common::open() else {
+        return ExitCode::from(3);
     };
     let info = cuda.info();
     println!("{info:?}");

@@ -1,5 +1,8 @@
 //! Times of the projection on a device: every recipe and cuBLAS at a few batches, K = 16384, against a
-//! copy measured in the same process. `scripts/device-check` runs it.
+//! copy measured in the same process: `run --time` without the errors, several batches side by side.
+//! `scripts/device-check` runs it.
+
+mod common;
 
 use std::process::ExitCode;
 
@@ -7,17 +10,11 @@ use ndarray::Array2;
 use ulpdrift::{
     backend::{
         Backend, MixInputs,
-        cuda::{
-            Cuda,
-            blas::Product,
-            options::Stored,
-            source::Sources,
-            time::{self, Timing},
-        },
+        hardware::{Hardware, Timed},
     },
     format::{Format, Rounding, bf16},
     random::{Key, Purpose, Stream},
-    recipe::{catalogue::builtin, splits::Launch},
+    recipe::{catalogue::builtin, library::LibraryProduct, splits::Launch},
 };
 
 const DEPTH: usize = 16384;
@@ -37,17 +34,10 @@ fn normals(rows: usize, item: u64) -> Array2<f32> {
 }
 
 fn main() -> ExitCode {
-    let nvrtc = std::env::var_os("ULPDRIFT_NVRTC").map(std::path::PathBuf::from);
-    let cuda = match Cuda::open(0, nvrtc.as_deref(), Sources::default()) {
-        Ok(cuda) => cuda,
-        Err(reason) => {
-            println!("skipped: no device ({reason})");
-            return ExitCode::from(3);
-        }
+    let Some(cuda) = common::open() else {
+        return ExitCode::from(3);
     };
-    let device = cuda.device();
-    device.bind().expect("the device is there");
-    let copy = time::copy_rate(device).expect("a copy");
+    let copy = cuda.copy_rate().expect("a copy");
     println!(
         "{:?}\ncopy: {copy:.0} GB/s, read and written\n",
         cuda.info()
@@ -63,9 +53,12 @@ fn main() -> ExitCode {
         BATCHES.map(|tokens| format!("{tokens} tokens")).join(" | ")
     );
     println!("|---{}|", "|---".repeat(BATCHES.len()));
-    let row = |name: &str, time: &dyn Fn(&MixInputs<'_>) -> Result<Timing, String>| {
+    let recipes = builtin();
+    let products = LibraryProduct::ALL.map(Timed::Library);
+    for timed in recipes.iter().map(Timed::Recipe).chain(products) {
+        let name = timed.name();
         if !names.is_empty() && !names.iter().any(|asked| asked == name) {
-            return;
+            continue;
         }
         let cells = BATCHES.map(|tokens| {
             let x = all.slice(ndarray::s![..tokens, ..]);
@@ -76,27 +69,16 @@ fn main() -> ExitCode {
                 norm_eps: 1e-6,
                 launch: Launch { tokens, sms: 188 },
             };
-            let limit = (x.len() * 2 + function.len() * 4) as f64 / copy / 1e3;
-            match time(&inputs) {
+            match cuda.time(timed, &inputs) {
                 Ok(timing) => format!(
                     "{:.1} ({:.2})",
                     timing.microseconds,
-                    limit / timing.microseconds
+                    timing.gigabytes_per_second() / copy
                 ),
-                Err(reason) => reason,
+                Err(reason) => reason.to_string(),
             }
         });
         println!("| {name} | {} |", cells.join(" | "));
-    };
-    for recipe in builtin() {
-        row(&recipe.name, &|inputs| {
-            time::recipe(device, &recipe, inputs, Stored::Bf16).map_err(|error| error.to_string())
-        });
-    }
-    for product in Product::ALL {
-        row(product.name(), &|inputs| {
-            time::cublas(device, product, inputs).map_err(|error| error.to_string())
-        });
     }
     ExitCode::SUCCESS
 }

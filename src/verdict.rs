@@ -10,6 +10,9 @@
 //! | `noise` | it is, but `mixes` is somewhere worse than under `fp32` |
 //! | `exact` | `mixes` has at most the `rel_l2` of `fp32` on every site |
 //!
+//! A library's product has no bound, because what it does inside is not known: it is judged by the truth
+//! alone, and its sentence says so.
+//!
 //! Every comparison is written so that NaN counts as the worse side, and so does a cosine gap that
 //! is missing; a `rel_l2` that is not finite, at any stage, is never noise.
 
@@ -300,9 +303,10 @@ fn facts(rows: &[&Record]) -> Vec<String> {
             high.record.key.place()
         ));
     }
-    if let Some(high) = worst(rows, "bound_ratio") {
-        facts.push(format!("bound_ratio {}", share(high.value)));
-    }
+    facts.push(match worst(rows, "bound_ratio") {
+        Some(high) => format!("bound_ratio {}", share(high.value)),
+        None => "without a bound, so that a bug cannot be told from rounding".to_owned(),
+    });
     facts
 }
 

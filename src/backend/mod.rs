@@ -2,12 +2,13 @@
 //!
 //! One trait, a handful of operations. A backend names itself in every report, and the one that ran
 //! is the one named: nothing here falls back in silence. [`emulate`] runs on any CPU, [`cuda`] on a GPU.
-//! [`tiles`] is the matrix unit alone.
+//! [`tiles`] is the matrix unit alone; [`hardware`] is what only a device can do.
 //!
 //! Invariant at stage `dot`: for the same inputs, recipe and arch every backend gives the same bits.
 
 pub mod cuda;
 pub mod emulate;
+pub mod hardware;
 pub mod tiles;
 
 use std::ops::Range;
@@ -15,7 +16,7 @@ use std::ops::Range;
 use ndarray::{Array1, Array2, ArrayView2, CowArray, Ix2, s};
 use thiserror::Error;
 
-use self::cuda::error::CudaError;
+use self::{cuda::error::CudaError, hardware::Hardware};
 use crate::{
     format::Format,
     recipe::{Epilogue, MixRecipe, Recombine, splits::Launch},
@@ -38,6 +39,12 @@ pub enum BackendError {
     /// The device, its driver or its compiler.
     #[error(transparent)]
     Cuda(#[from] CudaError),
+    /// The emulator is asked for what only a device can do.
+    #[error("{what} needs a device, and the emulator is none; use --backend cuda")]
+    NoHardware {
+        /// What was asked for.
+        what: String,
+    },
 }
 
 /// The rule of the matrix instruction that `recipe` runs on `arch`; `None` on the CUDA cores.
@@ -185,6 +192,11 @@ pub struct RecombineInputs<'a> {
 pub trait Backend: Sync {
     /// What it is.
     fn info(&self) -> BackendInfo;
+
+    /// What it can do beyond executing recipes; nothing unless it is a device.
+    fn hardware(&self) -> Option<&dyn Hardware> {
+        None
+    }
 
     /// `mixes = rms(x) · x·hc_fnᵀ` under `recipe`.
     ///

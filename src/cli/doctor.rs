@@ -4,7 +4,7 @@ use std::{env, path::PathBuf, process::ExitCode, thread};
 
 use clap::Args;
 
-use super::{exit, print, run::settings};
+use super::{exit, kernel_cache, print, run::settings};
 use crate::{
     backend::cuda::{
         error::CudaError,
@@ -48,6 +48,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     processor(&mut page);
     driver_and_devices(&mut page, &driver);
     compiler.describe(&mut page);
+    page.line("kernel cache", &cache());
     libraries_and_environment(&mut page);
     page.text.push('\n');
     page.line("run", &conclusion(&driver, &compiler));
@@ -203,15 +204,32 @@ fn try_out(nvrtc: &Nvrtc, arch: String) -> Result<String, CudaError> {
     Ok(arch)
 }
 
+/// Where compiled kernels are kept, and how many bytes of them.
+fn cache() -> String {
+    let cache = match kernel_cache::open() {
+        Ok(cache) => cache,
+        Err(error) => return format!("{error:#}"),
+    };
+    let Some(folder) = cache.folder() else {
+        return format!(
+            "none: {}=off, or neither XDG_CACHE_HOME nor HOME says where",
+            kernel_cache::CACHE_VARIABLE
+        );
+    };
+    let holdings = cache.holdings();
+    let kernels = match holdings.entries {
+        1 => "1 kernel".to_owned(),
+        entries => format!("{entries} kernels"),
+    };
+    let (folder, bytes) = (folder.display(), holdings.bytes);
+    format!("{folder}: {kernels} compiled, {bytes} bytes")
+}
+
 fn libraries_and_environment(page: &mut Page) {
-    page.line(
-        "cuBLAS",
-        if probe::has_cublas() {
-            "is here, for the cublas-* variants"
-        } else {
-            "not found: only the cublas-* variants need it"
-        },
-    );
+    match probe::cublas() {
+        Ok(()) => page.line("cuBLAS", "is here, for the cublas-* variants"),
+        Err(error) => page.line("cuBLAS", &error.to_string()),
+    }
     for (name, meaning) in [
         (
             "NVIDIA_TF32_OVERRIDE",

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod exit;
 pub mod gate;
 pub mod inspect;
+mod kernel_cache;
 pub mod mma;
 mod print;
 pub mod run;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{exit, print, run::settings};
 use crate::{
-    recipe::{MixRecipe, catalogue, explain, user},
+    recipe::{MixRecipe, catalogue, explain, library::LibraryProduct, user},
     report::wrap,
 };
 
@@ -33,13 +33,19 @@ pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
     let text = match &args.name {
         None => list(&known),
         Some(name) => {
-            let chosen = user::select(&known, &[name])?;
             let width = print::width();
-            chosen
+            let products = LibraryProduct::matching(name);
+            let recipes = match user::select(&known, &[name]) {
+                Err(_) if !products.is_empty() => Vec::new(),
+                found => found?,
+            };
+            let of_recipes = recipes
                 .iter()
-                .map(|recipe| explanation(recipe, width))
-                .collect::<Vec<_>>()
-                .join("\n")
+                .map(|recipe| explanation(recipe, &explain::steps(recipe), width));
+            let of_products = products.iter().map(|&product| {
+                explanation(&product.surroundings(), &explain::product(product), width)
+            });
+            of_recipes.chain(of_products).collect::<Vec<_>>().join("\n")
         }
     };
     print::result(&text)?;
@@ -47,11 +53,8 @@ pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn list(recipes: &[MixRecipe]) -> String {
-    let wide = recipes
-        .iter()
-        .map(|recipe| recipe.name.len())
-        .max()
-        .unwrap_or_default();
+    let names = recipes.iter().map(|recipe| recipe.name.len());
+    let wide = names.max().unwrap_or_default();
     let mut text = "mixing kernel (--suite mix)\n".to_owned();
     for recipe in recipes {
         // Writing to a String cannot fail.
@@ -62,18 +65,24 @@ fn list(recipes: &[MixRecipe]) -> String {
             let _ = writeln!(text, "  {:wide$}    {}", "", recipe.engine);
         }
     }
+    text.push_str("\nmeasured on a device only, not emulated: cuBLAS\n");
+    let wide = LibraryProduct::ALL.map(|product| product.name().len());
+    let wide = wide.into_iter().max().unwrap_or_default();
+    for product in LibraryProduct::ALL {
+        let _ = writeln!(text, "  {:wide$}  {}", product.name(), product.summary());
+    }
     text.push_str("\n* run by default. `ulpdrift variants NAME` explains one step by step.\n");
     text
 }
 
-fn explanation(recipe: &MixRecipe, width: usize) -> String {
+fn explanation(recipe: &MixRecipe, steps: &[String], width: usize) -> String {
     let title = format!("{}: {}", recipe.name, recipe.summary);
     let mut text = wrap(&title, width, "  ") + "\n";
     if !recipe.engine.is_empty() {
         let engine = format!("used by: {}", recipe.engine);
         let _ = writeln!(text, "{}", wrap(&engine, width, "  "));
     }
-    for (index, step) in explain::steps(recipe).iter().enumerate() {
+    for (index, step) in steps.iter().enumerate() {
         let step = format!("{:>3}. {step}", index + 1);
         let _ = writeln!(text, "{}", wrap(&step, width, "     "));
     }

@@ -3,6 +3,7 @@
 use super::{
     Contraction, Mean, MixRecipe, NormPlacement, OperandRounding, Order, Projection, Rsqrt,
     Sigmoid, SinkhornDivision, SinkhornEps, SquareSum, Storage, Unit,
+    library::LibraryProduct,
     splits::{Boundaries, Launch, SplitCount, SplitRule},
 };
 
@@ -26,16 +27,44 @@ pub fn steps(recipe: &MixRecipe) -> Vec<String> {
     }
     steps.push(format!("order: {}", order(projection.order)));
     steps.push(format!("output: {}", storage(recipe.output)));
-    steps.push(match projection.norm {
+    steps.extend(after_the_output(recipe));
+    steps
+}
+
+/// The steps of a library's product, as far as they are known.
+#[must_use]
+pub fn product(product: LibraryProduct) -> Vec<String> {
+    let surroundings = product.surroundings();
+    let operands = match product.operands() {
+        Storage::F32 => "in fp32",
+        Storage::Bf16 => "rounded to bf16, nearest, ties to even",
+    };
+    let mut steps = vec![
+        format!("x and hc_fn: handed over {operands}; what the library does to them is probed"),
+        format!(
+            "dot: cublasGemmEx, compute type {}; in which order it sums is not known, so that there is \
+             neither a recipe-exact value nor a bound",
+            product.compute_type()
+        ),
+        format!("rms: {}", rms(&surroundings.projection)),
+    ];
+    steps.extend(after_the_output(&surroundings));
+    steps
+}
+
+fn after_the_output(recipe: &MixRecipe) -> [String; 3] {
+    let mixes = match recipe.projection.norm {
         NormPlacement::After => format!("mixes: output × rms factor, {}", storage(recipe.scaled)),
         NormPlacement::Before => "mixes: the output itself (x was normalised first)".to_owned(),
-    });
-    steps.push(format!("gates and comb: {}", split(recipe)));
-    steps.push(format!(
-        "collapse: y = Σ pre_j·x_j in fp32, streams ascending, {}; one rounding to bf16",
-        contraction(recipe.epilogue.collapse)
-    ));
-    steps
+    };
+    [
+        mixes,
+        format!("gates and comb: {}", split(recipe)),
+        format!(
+            "collapse: y = Σ pre_j·x_j in fp32, streams ascending, {}; one rounding to bf16",
+            contraction(recipe.epilogue.collapse)
+        ),
+    ]
 }
 
 fn rounding(rounding: OperandRounding) -> &'static str {
@@ -210,6 +239,15 @@ mod tests {
                 format!("{head}\n  {}\n", steps(recipe).join("\n  "))
             })
             .collect();
+        insta::assert_snapshot!(text.join("\n"));
+    }
+
+    #[test]
+    fn every_product_in_words() {
+        let text = LibraryProduct::ALL.map(|known| {
+            let head = format!("{}: {}", known.name(), known.summary());
+            format!("{head}\n  {}\n", product(known).join("\n  "))
+        });
         insta::assert_snapshot!(text.join("\n"));
     }
 

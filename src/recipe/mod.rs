@@ -9,10 +9,11 @@
 //! and the split, Sinkhorn and collapse that follow it. Every switch seen in a production kernel is
 //! a field; no variant has code of its own. [`Recombine`] describes what follows the sublayer. [`catalogue`] names the production paths, [`user`] reads
 //! more of them from TOML, [`splits`] holds the rules that cut K, [`explain`] puts a recipe in words.
-//! A new variant is a new entry in the catalogue.
+//! A new variant is a new entry in the catalogue. [`library`] holds the variants that have no recipe.
 
 pub mod catalogue;
 pub mod explain;
+pub mod library;
 pub mod operands;
 pub mod recombine;
 pub mod splits;

@@ -14,7 +14,10 @@
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{MixRecipe, OperandRounding, Order, Projection, SquareSum, Unit, splits::SplitCount};
+use super::{
+    MixRecipe, OperandRounding, Order, Projection, SquareSum, Unit, library::LibraryProduct,
+    splits::SplitCount,
+};
 
 /// Why a set of recipes was refused.
 #[derive(Debug, Error, PartialEq)]
@@ -86,7 +89,10 @@ pub fn parse(text: &str) -> Result<Vec<MixRecipe>, RecipeError> {
 /// A name that is taken.
 pub fn extend(recipes: &mut Vec<MixRecipe>, more: Vec<MixRecipe>) -> Result<(), RecipeError> {
     for recipe in more {
-        if recipes.iter().any(|known| known.name == recipe.name) {
+        let is_product = LibraryProduct::ALL
+            .iter()
+            .any(|product| product.name() == recipe.name);
+        if is_product || recipes.iter().any(|known| known.name == recipe.name) {
             return Err(RecipeError::Duplicate(recipe.name));
         }
         recipes.push(recipe);

@@ -71,6 +71,9 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
                 driver: None,
                 nvrtc: None,
                 kernels: Vec::new(),
+                options: Vec::new(),
+                library: None,
+                probed: BTreeMap::new(),
             },
             checkpoint: Checkpoint {
                 source: "synthetic:flash".to_owned(),
@@ -91,6 +94,8 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
             max_abs_diff: Value(3e-16),
             max_rel_to_scale: Value(1e-15),
         }),
+        compiled: BTreeMap::new(),
+        timing: None,
         skipped: Vec::new(),
         records: Records::new(records).expect("a test report has distinct keys"),
         verdicts: Vec::new(),

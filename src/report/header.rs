@@ -70,6 +70,25 @@ pub struct Backend {
     /// Files of kernels that are the user's own, not the tool's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernels: Vec<String>,
+    /// The options that every file of kernels was compiled with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// The vendor's library, where one of its products was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
+    /// What each of these products was found to do to its operands, by variant.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub probed: BTreeMap<String, String>,
+}
+
+/// How times were taken, where they were: once per variant and batch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Timing {
+    /// GB/s of a copy on the device in the same run, bytes read and written.
+    pub copy_gb_per_s: Value,
+    /// The sites whose inputs were timed; the other sites with the same batch show their times.
+    pub inputs_of: Vec<String>,
 }
 
 /// Whether the weights are a model's or made up.

@@ -160,6 +160,12 @@ measures! {
     row_sum_dev_ref: Value, Smaller;
     /// Largest |column sum − 1| of r's comb matrices.
     col_sum_dev_ref: Value, Smaller;
+    /// Median time of the projection in microseconds, the sum of its splits included.
+    time_us: Value, Smaller;
+    /// Bytes of x as stored and of the fp32 weight over that time, in GB/s.
+    gb_per_s: Value, Larger;
+    /// `gb_per_s` over the rate of a copy measured in the same run.
+    copy_share: Value, Larger;
     /// Outputs of token 0 whose bits differ from those of the sweep's first batch.
     row0_changed: u64, Smaller;
 }

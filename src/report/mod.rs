@@ -20,12 +20,12 @@ pub mod summary;
 pub mod table;
 pub mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use header::{Backend, Certificate, Checkpoint, Host, Run, Skipped, Tool, WeightKind};
+pub use header::{Backend, Certificate, Checkpoint, Host, Run, Skipped, Timing, Tool, WeightKind};
 pub use measures::{Better, Measures};
 pub use outcome::{Breach, Class, GateOutcome, Improvement, Verdict};
 pub use record::{DuplicateKey, Key, Record, Records};
@@ -49,6 +49,12 @@ pub struct Report {
     /// How the reference certified itself; absent where no suite needed one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
+    /// The macros that each file of kernels was compiled with, a text per compilation.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub compiled: BTreeMap<String, BTreeSet<String>>,
+    /// How times were taken; absent where none were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timing: Option<Timing>,
     /// What was asked for and could not be run.
     pub skipped: Vec<Skipped>,
     /// The rows.

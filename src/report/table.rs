@@ -3,13 +3,15 @@
 //! A pure function of the report and a width. At 80 columns everything fits: numbers lose digits
 //! first, the names of variants last (the verdict sentences give them in full).
 
+mod variants;
+
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::{
     Record, Report, Verdict,
     number::{sci, sci_within, share},
-    printable,
-    summary::{at_stage, mean, median, mix_rows, values, variants, worst},
+    printable, summary,
+    summary::mix_rows,
     wrap,
 };
 
@@ -50,12 +52,12 @@ const ABSENT: &str = "-";
 #[must_use]
 pub fn render(report: &Report, layout: Layout) -> String {
     let mut parts = vec![title(report, layout.width)];
-    let names: Vec<&str> = variants(&report.records)
+    let names: Vec<&str> = summary::variants(&report.records)
         .into_iter()
         .filter(|name| !mix_rows(&report.records, name).is_empty())
         .collect();
     if !names.is_empty() {
-        parts.push(variant_table(report, &names, layout.width));
+        parts.push(variants::render(report, &names, layout.width));
     }
     if layout.verbose {
         for name in names {
@@ -107,101 +109,6 @@ fn title(report: &Report, width: usize) -> String {
         wrap(&weights, width, ""),
     ]
     .join("\n")
-}
-
-/// Significant digits of the two leading columns; the fewest are the last resort.
-#[derive(Clone, Copy)]
-struct Digits {
-    median: usize,
-    worst: usize,
-}
-
-const DIGITS: [Digits; 3] = [
-    Digits {
-        median: 3,
-        worst: 3,
-    },
-    Digits {
-        median: 3,
-        worst: 2,
-    },
-    Digits {
-        median: 2,
-        worst: 2,
-    },
-];
-
-fn variant_table(report: &Report, names: &[&str], width: usize) -> String {
-    const HEADER: [&str; 10] = [
-        "variant", "median", "worst", "layer", "operand", "arith", "slope", "y_bf16", "bound",
-        "verdict",
-    ];
-    let mut table = Table::new();
-    for digits in DIGITS {
-        let rows = names.iter().map(|name| variant_row(report, name, digits));
-        table = plain_table(&HEADER, &[0, 9], rows);
-        if table_width(&table) <= width {
-            break;
-        }
-    }
-    let excess = table_width(&table).saturating_sub(width);
-    if excess > 0 {
-        let longest = names.iter().map(|name| printable(name).chars().count());
-        let room = longest.max().unwrap_or(0).saturating_sub(excess).max(8);
-        let rows = names.iter().map(|name| {
-            let mut row = variant_row(report, name, DIGITS[2]);
-            row[0] = shorten(&row[0], room);
-            row
-        });
-        table = plain_table(&HEADER, &[0, 9], rows);
-    }
-    let sites = names
-        .iter()
-        .map(|name| at_stage(&mix_rows(&report.records, name), "mixes").len())
-        .max()
-        .unwrap_or(0);
-    let caption = format!(
-        "Stage mixes against fp64, rel_l2 over {sites} {}. operand, arith: its two parts; y_bf16: \
-         rel_l2 of the layer input; bound: largest share of the a-priori bound.",
-        if sites == 1 { "site" } else { "sites" }
-    );
-    format!("{}\n\n{}", wrap(&caption, width, ""), table.trim_fmt())
-}
-
-fn variant_row(report: &Report, name: &str, digits: Digits) -> Vec<String> {
-    let rows = mix_rows(&report.records, name);
-    let mixes = at_stage(&rows, "mixes");
-    let median_of = |rows: &[&Record], measure| median(values(rows, measure));
-    let high = worst(&mixes, "rel_l2");
-    let is_own = |verdict: &&Verdict| verdict.variant == name;
-    vec![
-        printable(name),
-        cell(median_of(&mixes, "rel_l2"), |v| {
-            sci_within(v, digits.median, 7)
-        }),
-        cell(high.map(|high| high.value), |v| {
-            sci_within(v, digits.worst, 7)
-        }),
-        high.map_or_else(
-            || ABSENT.to_owned(),
-            |high| high.record.key.place().trim_start_matches('L').to_owned(),
-        ),
-        cell(median_of(&mixes, "operand_rel_l2"), |v| sci_within(v, 2, 7)),
-        cell(median_of(&mixes, "arith_rel_l2"), |v| sci_within(v, 2, 6)),
-        cell(mean(&values(&mixes, "slope")), |v| sci_within(v, 2, 7)),
-        cell(median_of(&at_stage(&rows, "y_bf16"), "rel_l2"), |v| {
-            sci_within(v, 2, 6)
-        }),
-        cell(worst(&rows, "bound_ratio").map(|high| high.value), |v| {
-            ratio(v)
-        }),
-        report
-            .verdicts
-            .iter()
-            .find(is_own)
-            .map_or(ABSENT, |verdict| verdict.verdict.word())
-            .to_owned(),
-    ]
 }
 
 /// Every row of one variant.
@@ -278,6 +185,17 @@ fn notes(report: &Report, width: usize) -> String {
         );
         lines.push(wrap(&text, width, "  "));
     }
+    for (variant, found) in &report.run.backend.probed {
+        let text = format!("{variant} {found} (probed).");
+        lines.push(wrap(&printable(&text), width, "  "));
+    }
+    if let Some(timing) = &report.timing {
+        let text = format!(
+            "Timed once per variant and batch, on the inputs of {}: the median of replays of a graph whose inputs no cache holds.",
+            timing.inputs_of.join(", ")
+        );
+        lines.push(wrap(&printable(&text), width, "  "));
+    }
     for note in &report.run.checkpoint.notes {
         lines.push(wrap(&printable(&format!("Note: {note}")), width, "  "));
     }
@@ -290,7 +208,11 @@ fn notes(report: &Report, width: usize) -> String {
 
 /// Plain where that is short, and never wider than its column.
 fn ratio(value: f64) -> String {
-    let text = share(value);
+    within_6(share(value), value)
+}
+
+/// The text, or the value in scientific notation where the text is wider than 6 characters.
+fn within_6(text: String, value: f64) -> String {
     if text.len() <= 6 {
         text
     } else {
@@ -345,7 +267,7 @@ mod tests {
     use super::*;
     use crate::{
         measure::value::Value,
-        report::{Skipped, fixtures},
+        report::{Skipped, Timing, fixtures},
         verdict::{VerdictLimits, judge},
     };
 
@@ -365,6 +287,30 @@ mod tests {
     #[test]
     fn a_row_per_variant_in_80_columns() {
         let report = judged(fixtures::mix_report().records.to_vec());
+        let text = render(&report, Layout::default());
+        assert!(widest(&text) <= 80, "{text}");
+        insta::assert_snapshot!(text);
+    }
+
+    /// What a device adds: times in place of the worst site and the slope, and a product without a bound.
+    #[test]
+    fn times_stand_beside_the_errors() {
+        let mut records = Vec::new();
+        for (variant, time) in [("tf32", 12.345), ("cublas-fp32-pedantic", 123_456.0)] {
+            let mut dot = fixtures::record(variant, 0, "attn", "dot", 2e-4);
+            dot.measures.time_us = Some(Value(time));
+            dot.measures.gb_per_s = Some(Value(41_900.0 / time));
+            records.extend([dot, fixtures::mixes(variant, 0, "attn", 2e-4, 1e-7)]);
+        }
+        records[3].measures.bound_ratio = None;
+        let mut report = judged(records);
+        report.timing = Some(Timing {
+            copy_gb_per_s: Value(4190.4),
+            inputs_of: vec!["L0.attn".to_owned()],
+        });
+        let found = "takes its fp32 operands as handed over".to_owned();
+        let probed = &mut report.run.backend.probed;
+        probed.insert("cublas-fp32-pedantic".to_owned(), found);
         let text = render(&report, Layout::default());
         assert!(widest(&text) <= 80, "{text}");
         insta::assert_snapshot!(text);

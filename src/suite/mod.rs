@@ -21,7 +21,7 @@ use crate::{
     backend::{Backend, BackendError},
     checkpoint::{Checkpoint, CheckpointError, NonFinite, Site},
     measure::{bound::BoundError, error::MeasureError},
-    recipe::MixRecipe,
+    recipe::{MixRecipe, library::LibraryProduct},
     report::Key,
 };
 use case::Case;
@@ -66,6 +66,10 @@ pub struct Plan<'a> {
     pub backend: &'a dyn Backend,
     /// The candidates.
     pub recipes: &'a [MixRecipe],
+    /// A library's products that are candidates as well.
+    pub products: &'a [LibraryProduct],
+    /// Whether the projections are timed.
+    pub time: bool,
     /// The variant every candidate is compared with besides the truth.
     pub against: &'a MixRecipe,
     /// Layers, ascending.
@@ -136,8 +140,9 @@ impl SuiteError {
     }
 }
 
-/// The part of a record's key that every suite of the mixing kernel shares.
-fn record_key(plan: &Plan<'_>, case: &Case, variant: &str, splits: usize) -> Key {
+/// The part of a record's key that every suite of the mixing kernel shares. A library's product has no
+/// split rule that we know of.
+fn record_key(plan: &Plan<'_>, case: &Case, variant: &str, splits: Option<usize>) -> Key {
     Key {
         layer: Some(case.layer),
         site: Some(case.site.to_string()),
@@ -146,8 +151,8 @@ fn record_key(plan: &Plan<'_>, case: &Case, variant: &str, splits: usize) -> Key
         inputs: plan.inputs.to_string(),
         token_class: "all".to_owned(),
         tokens: case.x.nrows() as u64,
-        splits: u32::try_from(splits).ok(),
-        sms: u32::try_from(plan.sms).ok(),
+        splits: splits.and_then(|splits| u32::try_from(splits).ok()),
+        sms: splits.and_then(|_| u32::try_from(plan.sms).ok()),
         seed: plan.seed,
         backend: plan.backend.info().name.to_owned(),
         arch: plan.backend.info().arch.to_string(),

@@ -295,7 +295,12 @@ impl Rows<'_> {
             stage: Some("mixes".to_owned()),
             tokens: tokens as u64,
             sms: Some(u32::try_from(point.launch.sms).unwrap_or(u32::MAX)),
-            ..record_key(self.plan, self.case, &point.recipe.name, point.ranges.len())
+            ..record_key(
+                self.plan,
+                self.case,
+                &point.recipe.name,
+                Some(point.ranges.len()),
+            )
         };
         let measures = Measures {
             row0_changed: Some(changed as u64),

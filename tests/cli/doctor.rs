@@ -430,3 +430,48 @@ fn a_processor_told_to_do_what_it_cannot() {
     let said = doctor(&Scene::new(), "", &threads);
     says(&said, &["; RAYON_NUM_THREADS=100000000 asks for others"]);
 }
+
+#[test]
+fn where_compiled_kernels_are_kept() {
+    let scene = Scene::new().file("caches/ulpdrift/0f.cubin", "123");
+    let scene = scene.file("caches/ulpdrift/other", "12345");
+    let (home, caches) = (scene.path("home"), scene.path("caches"));
+    let home = ("HOME", home.to_str().unwrap());
+    let said = |env: &[(&str, &str)]| doctor(&scene, "", env);
+    let in_home = format!(
+        "kernel cache {}/.cache/ulpdrift: 0 kernels compiled, 0 bytes",
+        home.1
+    );
+    // Empty or relative: as if it were not there.
+    says(&said(&[home, ("XDG_CACHE_HOME", "")]), &[&in_home]);
+    says(&said(&[home, ("XDG_CACHE_HOME", "caches")]), &[&in_home]);
+    let caches = caches.to_str().unwrap();
+    let there = format!("kernel cache {caches}/ulpdrift: 1 kernel compiled, 3 bytes");
+    let xdg = ("XDG_CACHE_HOME", caches);
+    says(&said(&[home, xdg]), &[&there]);
+    let none = "kernel cache none: ULPDRIFT_CACHE=off, or neither";
+    says(&said(&[home, xdg, ("ULPDRIFT_CACHE", "off")]), &[none]);
+    says(&said(&[("HOME", ""), ("XDG_CACHE_HOME", "")]), &[none]);
+    let wrong = "kernel cache ULPDRIFT_CACHE: 'no' found, expected off;";
+    says(&said(&[("ULPDRIFT_CACHE", "no")]), &[wrong]);
+}
+
+#[test]
+fn a_cublas_that_is_none() {
+    let scene = Scene::new();
+    library(&scene, "libcublas.so", "");
+    let lacking = "cuBLAS the cublas-* variants need cuBLAS, and libcublas.so has no function \
+                   cublasCreate_v2; install it";
+    says(&doctor(&scene, "", &[]), &[lacking]);
+    let scene = Scene::new();
+    let functions = ["cublasCreate_v2", "cublasDestroy_v2", "cublasGemmEx"];
+    let more = ["cublasGetVersion_v2", "cublasSetStream_v2"];
+    let function =
+        |name: &&str| format!("#[unsafe(no_mangle)]\npub extern \"C\" fn {name}() {{}}\n");
+    let text: String = functions.iter().chain(&more).map(function).collect();
+    library(&scene, "libcublas.so", &text);
+    says(
+        &doctor(&scene, "", &[]),
+        &["cuBLAS is here, for the cublas-*"],
+    );
+}

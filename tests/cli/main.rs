@@ -3,6 +3,7 @@
 
 mod attacks;
 mod checkpoints;
+mod device;
 mod disk;
 mod doctor;
 mod gates;

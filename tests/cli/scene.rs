@@ -14,11 +14,12 @@ use serde_json::Value;
 pub const BINARY: &str = env!("CARGO_BIN_EXE_ulpdrift");
 
 /// Variables that change what the binary says or how fast it is.
-const CLEARED: [&str; 5] = [
+const CLEARED: [&str; 6] = [
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_TF32_OVERRIDE",
     "RAYON_NUM_THREADS",
     "RUST_BACKTRACE",
+    "ULPDRIFT_CACHE",
     "ULPDRIFT_SIMD",
 ];
 

@@ -12,8 +12,8 @@ import recipes
 import rows
 
 REFERENCED = ("dot", "mixes", "pre", "post", "comb", "y")
-# Evidence whose definition is the tool's own, and a measure that only a sweep has.
-UNCHECKED = {"drift", "drift_z", "row0_changed"}
+# Evidence whose definition is the tool's own, a measure that only a sweep has, and times.
+UNCHECKED = {"drift", "drift_z", "row0_changed", "time_us", "gb_per_s", "copy_share"}
 KEY_FIELDS = {
     "suite", "layer", "site", "depth", "stage", "variant", "inputs", "token_class", "tokens",
     "splits", "sms", "seed", "backend", "arch",

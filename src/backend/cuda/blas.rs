@@ -5,60 +5,36 @@
 //! the shape, the device and the version.
 #![allow(unsafe_code)]
 
-use std::ffi::c_void;
+use std::{ffi::c_void, sync::Arc};
 
 use cudarc::{
     cublas::{
         result::{self, CublasError},
         sys::{
-            cublasComputeType_t, cublasComputeType_t::*, cublasGemmAlgo_t, cublasHandle_t,
+            self, cublasComputeType_t, cublasComputeType_t::*, cublasGemmAlgo_t, cublasHandle_t,
             cublasOperation_t, cudaDataType, cudaDataType_t,
         },
     },
-    driver::{CudaSlice, DevicePtr},
+    driver::{CudaSlice, CudaStream, DevicePtr},
 };
 
-use super::{device::Device, error::CudaError, mix::Streams};
+use ndarray::{Array2, ArrayView2};
 
-/// What cuBLAS is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Product {
-    /// fp32 operands, fp32 arithmetic.
-    Fp32Pedantic,
-    /// fp32 operands that the library may round to TF32.
-    Tf32,
-    /// bf16 operands, fp32 sums.
-    Bf16,
-}
-
-impl Product {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Fp32Pedantic, Self::Tf32, Self::Bf16];
-
-    /// What it is called.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Fp32Pedantic => "cublas-fp32-pedantic",
-            Self::Tf32 => "cublas-tf32",
-            Self::Bf16 => "cublas-bf16",
-        }
-    }
-
-    fn compute(self) -> cublasComputeType_t {
-        match self {
-            Self::Fp32Pedantic => CUBLAS_COMPUTE_32F_PEDANTIC,
-            Self::Tf32 => CUBLAS_COMPUTE_32F_FAST_TF32,
-            Self::Bf16 => CUBLAS_COMPUTE_32F,
-        }
-    }
-}
+use super::{device::Device, error::CudaError, mix::Streams, options::Stored, probe};
+use crate::{
+    backend::MixInputs,
+    format::{Rounding, bf16},
+    recipe::{Storage, library::LibraryProduct},
+};
 
 /// A handle of the library on a device's stream.
-pub struct Blas<'a> {
-    device: &'a Device,
+pub struct Blas {
+    stream: Arc<CudaStream>,
     handle: cublasHandle_t,
 }
+
+// SAFETY: a handle may be used by any thread that has its device bound, one at a time.
+unsafe impl Send for Blas {}
 
 /// T, N and K of a product.
 #[derive(Clone, Copy, Debug)]
@@ -71,27 +47,81 @@ pub struct Sizes {
     pub depth: usize,
 }
 
-impl<'a> Blas<'a> {
+impl Sizes {
+    /// Of the projection.
+    #[must_use]
+    pub fn of(inputs: &MixInputs<'_>) -> Self {
+        Self {
+            tokens: inputs.x.nrows(),
+            outputs: inputs.function.nrows(),
+            depth: inputs.x.ncols(),
+        }
+    }
+}
+
+/// The values of an operand as a product takes them: rounded to nearest even where its format is narrower.
+#[must_use]
+pub fn operand(product: LibraryProduct, values: ArrayView2<'_, f32>) -> Vec<f32> {
+    match product.operands() {
+        Storage::F32 => values.iter().copied().collect(),
+        Storage::Bf16 => values
+            .iter()
+            .map(|&value| bf16::round_f32(value, Rounding::NearestEven))
+            .collect(),
+    }
+}
+
+impl Blas {
     /// Loads the library.
     ///
     /// # Errors
-    /// It is not there, or does not start.
-    pub fn new(device: &'a Device) -> Result<Self, CudaError> {
-        // SAFETY: looks for the library and loads it, nothing else.
-        if !unsafe { cudarc::cublas::sys::is_culib_present() } {
-            return Err(CudaError::Driver {
-                doing: "looking for cuBLAS".to_owned(),
-                message: "the loader finds no libcublas.so".to_owned(),
-            });
-        }
+    /// It is not there, lacks a function, or does not start.
+    pub fn new(device: &Device) -> Result<Self, CudaError> {
+        probe::cublas()?;
         let handle = blas("starting cuBLAS", result::create_handle())?;
-        let blas_handle = Self { device, handle };
-        let stream = device.stream().cu_stream() as *mut _;
+        let started = Self {
+            stream: device.stream().clone(),
+            handle,
+        };
+        let stream = started.stream.cu_stream() as *mut _;
         // SAFETY: handle and stream are alive, and the stream outlives the handle.
         blas("giving cuBLAS a stream", unsafe {
             result::set_stream(handle, stream)
         })?;
-        Ok(blas_handle)
+        Ok(started)
+    }
+
+    /// The library's version.
+    ///
+    /// # Errors
+    /// The library does not tell.
+    pub fn version(&self) -> Result<String, CudaError> {
+        let mut version = 0;
+        // SAFETY: the handle is alive, and it writes one int.
+        let code = unsafe { sys::cublasGetVersion_v2(self.handle, &raw mut version) };
+        blas("asking cuBLAS for its version", code.result())?;
+        let (major, minor, patch) = (version / 10_000, version / 100 % 100, version % 100);
+        Ok(format!("{major}.{minor}.{patch}"))
+    }
+
+    /// `x·hc_fnᵀ` [T, N], from and to the host.
+    ///
+    /// # Errors
+    /// The library or the device fails.
+    pub fn dot(
+        &self,
+        device: &Device,
+        product: LibraryProduct,
+        inputs: &MixInputs<'_>,
+    ) -> Result<Array2<f32>, CudaError> {
+        let stored = Stored::for_format(product.operands().format());
+        let upload = |values| Streams::upload(device, &operand(product, values), stored);
+        let (x, function) = (upload(inputs.x)?, upload(inputs.function)?);
+        let sizes = Sizes::of(inputs);
+        let dot = device.zeros("dot", sizes.tokens * sizes.outputs)?;
+        self.multiply(product, &x, &function, &dot, sizes)?;
+        let values = device.download("dot", &dot)?;
+        Ok(Array2::from_shape_vec((sizes.tokens, sizes.outputs), values).unwrap_or_default())
     }
 
     /// `dot [T, N] = x [T, K] · weight [N, K]ᵀ`; x and weight both bf16 or both fp32.
@@ -100,15 +130,15 @@ impl<'a> Blas<'a> {
     /// The library refuses.
     pub fn multiply(
         &self,
-        product: Product,
+        product: LibraryProduct,
         x: &Streams,
         weight: &Streams,
         dot: &CudaSlice<f32>,
         sizes: Sizes,
     ) -> Result<(), CudaError> {
-        let stream = self.device.stream();
-        let (x, x_type) = operand(x, stream);
-        let (weight, weight_type) = operand(weight, stream);
+        let stream = &self.stream;
+        let (x, x_type) = pointer(x, stream);
+        let (weight, weight_type) = pointer(weight, stream);
         let dot = dot.device_ptr(stream).0 as *mut c_void;
         let (one, zero) = (1.0_f32, 0.0_f32);
         let narrow = |size: usize| i32::try_from(size).unwrap_or(i32::MAX);
@@ -134,7 +164,7 @@ impl<'a> Blas<'a> {
                 dot,
                 cudaDataType_t::CUDA_R_32F,
                 outputs,
-                product.compute(),
+                compute_type(product),
                 cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
             )
         };
@@ -142,17 +172,22 @@ impl<'a> Blas<'a> {
     }
 }
 
-impl Drop for Blas<'_> {
+impl Drop for Blas {
     fn drop(&mut self) {
         // SAFETY: the handle is ours and is not used again. What it says on its way out helps nobody.
         let _ = unsafe { result::destroy_handle(self.handle) };
     }
 }
 
-fn operand(
-    streams: &Streams,
-    stream: &cudarc::driver::CudaStream,
-) -> (*const c_void, cudaDataType) {
+fn compute_type(product: LibraryProduct) -> cublasComputeType_t {
+    match product {
+        LibraryProduct::Fp32Pedantic => CUBLAS_COMPUTE_32F_PEDANTIC,
+        LibraryProduct::Tf32 => CUBLAS_COMPUTE_32F_FAST_TF32,
+        LibraryProduct::Bf16 => CUBLAS_COMPUTE_32F,
+    }
+}
+
+fn pointer(streams: &Streams, stream: &CudaStream) -> (*const c_void, cudaDataType) {
     match streams {
         Streams::Bf16(codes) => (
             codes.device_ptr(stream).0 as *const c_void,

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
     ffi::c_void,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
@@ -22,8 +22,9 @@ use cudarc::{
 };
 
 use super::{
+    cache::{Cache, Key},
     error::CudaError,
-    nvrtc::{Compiled, Nvrtc, Source},
+    nvrtc::{self, Compiled, Nvrtc, Source},
     options::{Build, Grid, Target},
     probe::{self, DeviceFacts, Driver},
     source::{Kernel, Sources},
@@ -42,6 +43,7 @@ pub struct Device {
     driver: (u32, u32),
     nvrtc: Nvrtc,
     sources: Sources,
+    cache: Cache,
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     modules: Mutex<HashMap<Module, Arc<CudaModule>>>,
@@ -91,10 +93,17 @@ impl Device {
             driver: driver.version,
             nvrtc,
             sources,
+            cache: Cache::default(),
             context,
             stream,
             modules: Mutex::default(),
         })
+    }
+
+    /// Keeps what it compiles in `cache`, and takes from there what was compiled before.
+    #[must_use]
+    pub fn with_cache(self, cache: Cache) -> Self {
+        Self { cache, ..self }
     }
 
     /// The CUDA version that the driver supports: major, minor.
@@ -170,14 +179,43 @@ impl Device {
         if let Some(module) = modules.get(&key) {
             return Ok(module.clone());
         }
-        let arch = self.facts.compile_arch();
-        let compiled = compile(&self.nvrtc, &self.sources, build, &arch)?;
         let module = done(
             &format!("loading {}", build.kernel.file()),
-            self.context.load_module(Ptx::from_binary(compiled.cubin)),
+            self.context
+                .load_module(Ptx::from_binary(self.code(build)?)),
         )?;
         modules.insert(key, module.clone());
         Ok(module)
+    }
+
+    /// Machine code of a build, compiled now or earlier.
+    fn code(&self, build: &Build) -> Result<Vec<u8>, CudaError> {
+        let arch = self.facts.compile_arch();
+        let options = [nvrtc::own_options(&arch), build.options.clone()].concat();
+        let headers = self.sources.headers();
+        let source = source(&self.sources, build.kernel, &headers);
+        let key = Key::of(&self.nvrtc.identity(), &options, &source);
+        self.cache.code(key, || {
+            compile(&self.nvrtc, &self.sources, build, &arch).map(|compiled| compiled.cubin)
+        })
+    }
+
+    /// The options that every file is compiled with.
+    #[must_use]
+    pub fn own_options(&self) -> Vec<String> {
+        nvrtc::own_options(&self.facts.compile_arch())
+    }
+
+    /// The macros that each file has been compiled with so far, a set per compilation.
+    #[must_use]
+    pub fn macros(&self) -> BTreeMap<&'static str, BTreeSet<String>> {
+        let modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut macros: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for Module { kernel, options } in modules.keys() {
+            let of_file = macros.entry(kernel.file()).or_default();
+            of_file.insert(options.join(" "));
+        }
+        macros
     }
 
     /// Copies values to the device.
@@ -327,12 +365,17 @@ pub fn compile(
     build: &Build,
     arch: &str,
 ) -> Result<Compiled, CudaError> {
-    let source = Source {
-        name: build.kernel.file(),
-        text: sources.text(build.kernel),
-        headers: &sources.headers(),
-    };
+    let headers = sources.headers();
+    let source = source(sources, build.kernel, &headers);
     nvrtc.compile(&source, &build.options, arch)
+}
+
+fn source<'a>(sources: &'a Sources, kernel: Kernel, headers: &'a [(&str, &str)]) -> Source<'a> {
+    Source {
+        name: kernel.file(),
+        text: sources.text(kernel),
+        headers,
+    }
 }
 
 /// What the driver said, with what was being done.

@@ -152,6 +152,15 @@ pub enum CudaError {
         log: String,
     },
 
+    /// The vendor's library is not here.
+    #[error(
+        "the cublas-* variants need cuBLAS, and {reason}; install it and add its folder to LD_LIBRARY_PATH, or leave these variants out"
+    )]
+    NoCublas {
+        /// What is missing.
+        reason: String,
+    },
+
     /// The driver stops while it is at work.
     #[error(
         "the CUDA device failed while {doing}: {message}; run `ulpdrift doctor`, or use --backend emulate"

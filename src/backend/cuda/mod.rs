@@ -4,15 +4,19 @@
 //! * [`error`]: each way in which a device, a driver or a compiler can be missing, in one sentence.
 //! * [`probe`]: what is here, asked before cudarc is: cudarc panics where a library or a symbol is
 //!   missing.
-//! * [`nvrtc`]: the run-time compiler.
+//! * [`nvrtc`]: the run-time compiler; [`cache`]: what it made, kept on disk.
 //! * [`source`]: the kernels' sources; [`options`]: a recipe as their macros.
 //! * [`device`]: a device at work; `mix` and `epilogue`: the operations; `tiles`: one instruction at a
 //!   time.
+//! * [`blas`]: the vendor's library; [`time`]: how long things take; `hardware`: both, as a suite asks
+//!   for them.
 
 pub mod blas;
+pub mod cache;
 pub mod device;
 mod epilogue;
 pub mod error;
+mod hardware;
 mod library;
 pub mod mix;
 pub mod nvrtc;
@@ -24,11 +28,13 @@ pub mod testing;
 mod tiles;
 pub mod time;
 
-use std::path::Path;
+use std::{path::Path, sync::Mutex};
 
 use ndarray::{Array2, ArrayView2};
 
 use self::{
+    blas::Blas,
+    cache::Cache,
     device::Device,
     error::CudaError,
     mix::{MixOnDevice, Streams},
@@ -37,7 +43,7 @@ use self::{
 };
 use super::{
     Backend, BackendError, BackendInfo, DeviceInfo, LayerInput, Mix, MixInputs, RecombineInputs,
-    Split, SplitInputs,
+    Split, SplitInputs, hardware::Hardware,
 };
 use crate::{
     format::Format,
@@ -47,6 +53,8 @@ use crate::{
 /// The kernels on one device.
 pub struct Cuda {
     device: Device,
+    /// The vendor's library, loaded when it is first asked for.
+    blas: Mutex<Option<Blas>>,
 }
 
 impl Cuda {
@@ -55,7 +63,19 @@ impl Cuda {
     /// # Errors
     /// Something is missing, or does not work.
     pub fn open(ordinal: usize, nvrtc: Option<&Path>, sources: Sources) -> Result<Self, CudaError> {
-        Device::open(ordinal, nvrtc, sources).map(|device| Self { device })
+        Ok(Self {
+            device: Device::open(ordinal, nvrtc, sources)?,
+            blas: Mutex::default(),
+        })
+    }
+
+    /// Keeps compiled kernels in `cache`.
+    #[must_use]
+    pub fn with_cache(self, cache: Cache) -> Self {
+        Self {
+            device: self.device.with_cache(cache),
+            ..self
+        }
     }
 
     /// The device.
@@ -84,6 +104,10 @@ impl Backend for Cuda {
                     .collect(),
             }),
         }
+    }
+
+    fn hardware(&self) -> Option<&dyn Hardware> {
+        Some(self)
     }
 
     fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError> {

@@ -9,8 +9,10 @@
 
 use std::{
     ffi::{CStr, CString, NulError, OsStr, c_char, c_int},
+    fs::{self, Metadata},
     path::{Path, PathBuf},
     ptr,
+    time::UNIX_EPOCH,
 };
 
 use libloading::Library;
@@ -105,6 +107,21 @@ impl Nvrtc {
         self.version
     }
 
+    /// What tells it from another build: its version, and the size and the time of its file, because
+    /// builds of one version differ.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let about = fs::metadata(&self.path);
+        let size = about.as_ref().map_or(0, Metadata::len);
+        let modified = about.and_then(|about| about.modified());
+        let since_epoch = modified.map(|time| time.duration_since(UNIX_EPOCH).unwrap_or_default());
+        let (major, minor) = self.version;
+        format!(
+            "NVRTC {major}.{minor} {size} {}",
+            since_epoch.unwrap_or_default().as_nanos()
+        )
+    }
+
     /// The archs it compiles for, oldest first: 90 for `sm_90`.
     #[must_use]
     pub fn archs(&self) -> &[i32] {
@@ -133,8 +150,7 @@ impl Nvrtc {
         })
     }
 
-    /// Compiles `source` for `arch`, such as `sm_90`, with `options` after our own: no contraction
-    /// of `a*b + c` (a kernel that fuses says `fmaf`), and the resources of each kernel in the log.
+    /// Compiles `source` for `arch`, such as `sm_90`, with `options` after [our own](own_options).
     ///
     /// # Errors
     /// The arch is unknown, the source is wrong, or the compiler does not work.
@@ -145,16 +161,7 @@ impl Nvrtc {
         arch: &str,
     ) -> Result<Compiled, CudaError> {
         self.knows(arch)?;
-        let mut all: Vec<String> = [
-            &format!("--gpu-architecture={arch}"),
-            "--std=c++17",
-            "--fmad=false",
-            "-lineinfo",
-            "--ptxas-options=-v",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        all.extend_from_slice(options);
+        let all = [&own_options(arch), options].concat();
 
         let failed = |reason: String, log: String| CudaError::Compile {
             kernel: source.name.to_owned(),
@@ -192,6 +199,21 @@ impl Nvrtc {
             options: all,
         })
     }
+}
+
+/// What every source is compiled with for `arch`: no contraction of `a*b + c` (a kernel that fuses says
+/// `fmaf`), and the resources of each kernel in the log.
+#[must_use]
+pub fn own_options(arch: &str) -> Vec<String> {
+    [
+        &format!("--gpu-architecture={arch}"),
+        "--std=c++17",
+        "--fmad=false",
+        "-lineinfo",
+        "--ptxas-options=-v",
+    ]
+    .map(str::to_owned)
+    .to_vec()
 }
 
 /// The first line of a log that reports an error, or the first line at all.

@@ -175,12 +175,44 @@ pub fn probe() -> Result<Driver, CudaError> {
     Ok(Driver { version, devices })
 }
 
-/// Whether the loader finds a cuBLAS, which only the vendor's own rows need.
-#[must_use]
-pub fn has_cublas() -> bool {
-    // SAFETY: it loads the library, runs its initialisers and unloads it again; nothing of ours
-    // refers to it.
-    unsafe { cudarc::cublas::sys::is_culib_present() }
+/// What cudarc calls of cuBLAS on our behalf.
+const CALLED_OF_CUBLAS: [&str; 5] = [
+    "cublasCreate_v2",
+    "cublasDestroy_v2",
+    "cublasGemmEx",
+    "cublasGetVersion_v2",
+    "cublasSetStream_v2",
+];
+
+/// Whether cuBLAS, which only the vendor's own variants need, is here and has what cudarc will call:
+/// like the driver it is looked at before.
+///
+/// # Errors
+/// The loader finds none, or it lacks a function.
+pub fn cublas() -> Result<(), CudaError> {
+    let missing = |reason| CudaError::NoCublas { reason };
+    let mut unloadable = None;
+    for name in cudarc::get_lib_name_candidates("cublas") {
+        match library::load(OsStr::new(&name)) {
+            Ok(library) => {
+                // Never unloaded: cudarc is about to load it again, and it is large.
+                let library = mem::ManuallyDrop::new(library);
+                for symbol in CALLED_OF_CUBLAS {
+                    // SAFETY: only whether there is such a function is asked, it is not called.
+                    unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) }
+                        .map_err(|_| missing(format!("{name} has no function {symbol}")))?;
+                }
+                return Ok(());
+            }
+            Err(Missing::NotFound) => {}
+            Err(Missing::Unloadable(reason)) => {
+                unloadable.get_or_insert(reason);
+            }
+        }
+    }
+    Err(missing(unloadable.unwrap_or_else(|| {
+        "the loader finds no libcublas.so".to_owned()
+    })))
 }
 
 fn visible_devices() -> Option<String> {

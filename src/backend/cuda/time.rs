@@ -2,7 +2,7 @@
 //!
 //! A measurement replays a CUDA graph that runs the kernels once over each of several copies of their
 //! inputs, together larger than any cache, and divides. CUDA events take the time; of several replays the
-//! median counts. The limit is the time to read x and the fp32 weight once at the rate of a copy measured
+//! median counts. Weights are packed before, as an engine packs them when it loads a model. The limit is the time to read x and the fp32 weight once at the rate of a copy measured
 //! in the same process, whose bytes count twice, read and written.
 
 use cudarc::driver::{
@@ -11,13 +11,16 @@ use cudarc::driver::{
 };
 
 use super::{
-    blas::{Blas, Product, Sizes},
+    blas::{Blas, Sizes, operand},
     device::{Device, done},
     error::CudaError,
     mix::{MixOnDevice, Streams},
     options::Stored,
 };
-use crate::{backend::MixInputs, recipe::MixRecipe};
+use crate::{
+    backend::{MixInputs, hardware::Timing},
+    recipe::{MixRecipe, library::LibraryProduct},
+};
 
 /// Bytes of inputs to go round: several times the largest second-level cache.
 const ROUND: usize = 512 << 20;
@@ -28,44 +31,32 @@ const REPLAYS: usize = 21;
 /// Bytes of the copy that the limit is taken from.
 const COPY: usize = 2 << 30;
 
-/// A measured time and what it amounts to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Timing {
-    /// Median time of one run, in microseconds.
-    pub microseconds: f64,
-    /// Bytes of x and of the fp32 weight.
-    pub bytes: usize,
+/// Bytes of x, stored so, and of the fp32 weight.
+fn bytes(inputs: &MixInputs<'_>, stored: Stored) -> usize {
+    let element = match stored {
+        Stored::Bf16 => size_of::<u16>(),
+        Stored::F32 => size_of::<f32>(),
+    };
+    inputs.x.len() * element + inputs.function.len() * size_of::<f32>()
 }
 
-impl Timing {
-    /// Bytes read per second, in GB/s.
-    #[must_use]
-    pub fn gigabytes_per_second(&self) -> f64 {
-        self.bytes as f64 / self.microseconds / 1e3
-    }
+/// Copies of values in the device's memory.
+fn copies(
+    device: &Device,
+    values: &[f32],
+    stored: Stored,
+    round: usize,
+) -> Result<Vec<Streams>, CudaError> {
+    (0..round)
+        .map(|_| Streams::upload(device, values, stored))
+        .collect()
 }
 
-/// Copies of one set of inputs.
-struct Inputs {
-    x: Vec<Streams>,
-    bytes: usize,
-}
-
-impl Inputs {
-    fn new(device: &Device, inputs: &MixInputs<'_>, stored: Stored) -> Result<Self, CudaError> {
-        let x = inputs.x.as_standard_layout();
-        let values = x.as_slice().unwrap_or_default();
-        let element = match stored {
-            Stored::Bf16 => size_of::<u16>(),
-            Stored::F32 => size_of::<f32>(),
-        };
-        let bytes = values.len() * element + inputs.function.len() * size_of::<f32>();
-        let copies = ROUND.div_ceil(bytes).clamp(2, MOST_COPIES);
-        let x = (0..copies)
-            .map(|_| Streams::upload(device, values, stored))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { x, bytes })
-    }
+/// How many copies of the inputs to go round, x stored so.
+fn round(inputs: &MixInputs<'_>, stored: Stored) -> usize {
+    ROUND
+        .div_ceil(bytes(inputs, stored).max(1))
+        .clamp(2, MOST_COPIES)
 }
 
 /// The rate of a copy on the device, in GB/s of bytes read and written.
@@ -94,60 +85,50 @@ pub fn recipe(
     inputs: &MixInputs<'_>,
     stored: Stored,
 ) -> Result<Timing, CudaError> {
-    let copies = Inputs::new(device, inputs, stored)?;
+    let x = inputs.x.as_standard_layout();
+    let x = x.as_slice().unwrap_or_default();
+    let copies = copies(device, x, stored, round(inputs, stored))?;
     let mixes = copies
-        .x
         .iter()
         .map(|_| MixOnDevice::new(device, recipe, inputs, stored))
         .collect::<Result<Vec<_>, _>>()?;
     // The RMS factor is there before a recipe that normalises first asks for it.
-    for (mix, x) in mixes.iter().zip(&copies.x) {
+    for (mix, x) in mixes.iter().zip(&copies) {
         mix.run(x)?;
     }
-    let microseconds = replayed(device, copies.x.len(), |copy| {
-        mixes[copy].project(&copies.x[copy])
+    let microseconds = replayed(device, copies.len(), |copy| {
+        mixes[copy].project(&copies[copy])
     })?;
     Ok(Timing {
         microseconds,
-        bytes: copies.bytes,
+        bytes: bytes(inputs, stored),
     })
 }
 
-/// The time of cuBLAS on the same inputs; what it takes to widen or to round an operand is not in it.
+/// The time of cuBLAS on the same inputs; what it takes to widen or to round an operand is not in it, and
+/// the bytes are those of x as stored.
 ///
 /// # Errors
-/// The device fails, or there is no cuBLAS.
+/// The device fails.
 pub fn cublas(
     device: &Device,
-    product: Product,
+    blas: &Blas,
+    product: LibraryProduct,
     inputs: &MixInputs<'_>,
 ) -> Result<Timing, CudaError> {
-    let stored = match product {
-        Product::Bf16 => Stored::Bf16,
-        Product::Fp32Pedantic | Product::Tf32 => Stored::F32,
-    };
-    let copies = Inputs::new(device, inputs, stored)?;
-    let function = inputs.function.as_standard_layout();
-    let values = function.as_slice().unwrap_or_default();
-    let weights = copies
-        .x
-        .iter()
-        .map(|_| Streams::upload(device, values, stored))
-        .collect::<Result<Vec<_>, _>>()?;
-    let sizes = Sizes {
-        tokens: inputs.x.nrows(),
-        outputs: inputs.function.nrows(),
-        depth: inputs.x.ncols(),
-    };
+    let operands = Stored::for_format(product.operands().format());
+    let round = round(inputs, operands);
+    let weights = copies(device, &operand(product, inputs.function), operands, round)?;
+    let copies = copies(device, &operand(product, inputs.x), operands, round)?;
+    let sizes = Sizes::of(inputs);
     let dot = device.zeros("dot", sizes.tokens * sizes.outputs)?;
-    let blas = Blas::new(device)?;
-    let run = |copy: usize| blas.multiply(product, &copies.x[copy], &weights[copy], &dot, sizes);
+    let run = |copy: usize| blas.multiply(product, &copies[copy], &weights[copy], &dot, sizes);
     // Outside the graph first: the library sets itself up.
     run(0)?;
     device.wait()?;
     Ok(Timing {
-        microseconds: replayed(device, copies.x.len(), run)?,
-        bytes: copies.bytes,
+        microseconds: replayed(device, copies.len(), run)?,
+        bytes: bytes(inputs, Stored::for_format(inputs.x_exact_in)),
     })
 }
 

@@ -76,6 +76,9 @@ pub struct RunArgs {
     /// if stage dot has any.
     #[arg(long)]
     pub crosscheck: bool,
+    /// Also time every variant's projection on the device, beside a copy and, if named, cuBLAS.
+    #[arg(long)]
+    pub time: bool,
     /// Also measure every variant's distance to this one.
     #[arg(long, default_value = "fp32", value_name = "VARIANT")]
     pub against: String,

@@ -14,7 +14,7 @@ use crate::{
         cuda::{Cuda, error::CudaError, source::Sources},
         emulate::Emulate,
     },
-    cli::print,
+    cli::{kernel_cache, print},
     files,
     tensor_core::Arch,
 };
@@ -41,22 +41,30 @@ impl Chosen {
             let arch = settings.arch.unwrap_or(DEFAULT_ARCH);
             Self::Emulate(Emulate::new(arch, settings.level))
         };
-        let sources = sources(args.kernels.as_deref())?;
-        let needs_device = args.kernels.is_some() || args.crosscheck;
+        let open = {
+            let (sources, cache) = (sources(args.kernels.as_deref())?, kernel_cache::open()?);
+            || {
+                let cuda = Cuda::open(args.device, args.nvrtc.as_deref(), sources)?;
+                Ok::<_, CudaError>(Self::Cuda(Box::new(cuda.with_cache(cache))))
+            }
+        };
+        let device_only = device_only(args, settings);
+        let needs_device = !device_only.is_empty();
         let chosen = match args.backend {
             BackendChoice::Emulate => {
                 ensure!(
                     !needs_device,
-                    "--backend emulate: --kernels and --crosscheck need a device; use --backend cuda"
+                    "--backend emulate does not go with {}, which only a device can do; use --backend cuda",
+                    device_only.join(", ")
                 );
                 emulate()
             }
-            BackendChoice::Cuda => Self::Cuda(Box::new(open(args, sources)?)),
-            BackendChoice::Auto if needs_device => Self::Cuda(Box::new(open(args, sources)?)),
+            BackendChoice::Cuda => open()?,
+            BackendChoice::Auto if needs_device => open()?,
             // An arch that is named is to be emulated, unless the device is asked for.
             BackendChoice::Auto if settings.arch.is_some() => emulate(),
-            BackendChoice::Auto => match open(args, sources) {
-                Ok(cuda) => Self::Cuda(Box::new(cuda)),
+            BackendChoice::Auto => match open() {
+                Ok(cuda) => cuda,
                 Err(CudaError::NoDriver { .. }) => emulate(),
                 Err(reason) => {
                     print::note(args.quiet, &format!("{reason}; the emulator runs"));
@@ -84,8 +92,19 @@ impl Chosen {
     }
 }
 
-fn open(args: &RunArgs, sources: Sources) -> Result<Cuda, CudaError> {
-    Cuda::open(args.device, args.nvrtc.as_deref(), sources)
+/// The flags and variants that only a device can do.
+fn device_only(args: &RunArgs, settings: &Settings) -> Vec<&'static str> {
+    let flags = [
+        (args.kernels.is_some(), "--kernels"),
+        (args.crosscheck, "--crosscheck"),
+        (args.time, "--time"),
+    ];
+    let named = settings.products.named.iter();
+    flags
+        .into_iter()
+        .filter_map(|(is_given, flag)| is_given.then_some(flag))
+        .chain(named.map(|product| product.name()))
+        .collect()
 }
 
 /// The built-in kernels, those that a directory holds replaced by it.

@@ -4,7 +4,7 @@ use std::{fmt::Write, process::ExitCode};
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{args::RunArgs, progress};
+use super::{args::RunArgs, products::Products, progress};
 use crate::{
     backend::emulate::Emulate,
     cli::{exit, print},
@@ -26,7 +26,7 @@ struct Row<'a> {
 ///
 /// # Errors
 /// A case cannot be read, or a backend cannot run it.
-pub fn run(args: &RunArgs, plan: &Plan<'_>) -> anyhow::Result<ExitCode> {
+pub fn run(args: &RunArgs, plan: &Plan<'_>, products: &Products) -> anyhow::Result<ExitCode> {
     let emulate = Emulate::new(plan.backend.info().arch, plan.level);
     let progress = progress::Bar::new(args.quiet);
     let mut rows: Vec<Row<'_>> = plan
@@ -61,7 +61,14 @@ pub fn run(args: &RunArgs, plan: &Plan<'_>) -> anyhow::Result<ExitCode> {
         progress.tell(index + 1, places.len(), &case.place());
     }
     drop(progress);
-    print::result(&describe(plan, cases, &rows))?;
+    let mut text = describe(plan, cases, &rows);
+    if !products.is_empty() {
+        let _ = writeln!(
+            text,
+            "Left out: {products}, which can be measured and not emulated"
+        );
+    }
+    print::result(&text)?;
     let agrees = rows.iter().all(|row| row.at(Compared::DOT) == 0);
     Ok(ExitCode::from(if agrees && cases > 0 {
         exit::GOOD

@@ -7,6 +7,7 @@ pub mod args;
 mod backend;
 mod crosscheck;
 mod outputs;
+mod products;
 mod progress;
 mod provenance;
 pub mod settings;
@@ -16,7 +17,9 @@ use std::process::ExitCode;
 use self::{args::RunArgs, outputs::Outputs, settings::Settings};
 use super::exit;
 use crate::{
+    backend::Backend,
     gate::{self, Thresholds},
+    recipe::library::LibraryProduct,
     report::{Class, GateOutcome, Record, Records, Report, json},
     suite::{Plan, mix, sweep},
     verdict::{self, VerdictLimits},
@@ -31,10 +34,39 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let gates = Gates::open(args)?;
     let mut outputs = Outputs::prepare(args, &settings)?;
     let backend = backend::Chosen::new(args, &settings)?;
-    let plan = Plan {
+    // What does not look at a library's products does not start the library.
+    let (products, lacking) = match (&settings.sweep, args.crosscheck) {
+        (None, false) => settings.products.on(backend.get())?,
+        _ => Default::default(),
+    };
+    let plan = plan(args, &settings, backend.get(), &products);
+    if args.crosscheck {
+        return crosscheck::run(args, &plan, &settings.products);
+    }
+    let mut report = measure(args, &settings, &plan, &gates, &mut outputs)?;
+    let lacking = lacking.iter().map(provenance::skipped);
+    report.skipped.extend(lacking);
+    report.gates = gates.apply(&report)?;
+    outputs.write(args, &report)?;
+    Ok(ExitCode::from(if is_good(&report) {
+        exit::GOOD
+    } else {
+        exit::CHECK_FAILED
+    }))
+}
+
+fn plan<'a>(
+    args: &RunArgs,
+    settings: &'a Settings,
+    backend: &'a dyn Backend,
+    products: &'a [LibraryProduct],
+) -> Plan<'a> {
+    Plan {
         checkpoint: &settings.checkpoint,
-        backend: backend.get(),
+        backend,
         recipes: &settings.recipes,
+        products,
+        time: args.time,
         against: &settings.against,
         layers: &settings.layers,
         sites: &settings.sites,
@@ -45,18 +77,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         sms: settings.sms[0],
         nonfinite: settings.nonfinite,
         level: settings.level,
-    };
-    if args.crosscheck {
-        return crosscheck::run(args, &plan);
     }
-    let mut report = measure(args, &settings, &plan, &gates, &mut outputs)?;
-    report.gates = gates.apply(&report)?;
-    outputs.write(args, &report)?;
-    Ok(ExitCode::from(if is_good(&report) {
-        exit::GOOD
-    } else {
-        exit::CHECK_FAILED
-    }))
 }
 
 /// Whether every gate passed, and no variant did what rounding cannot explain or yielded what
@@ -103,6 +124,8 @@ fn measure(
     provenance.certificate = outcome.certificate;
     provenance.stored_types = outcome.stored_types;
     provenance.skipped = outcome.skipped;
+    provenance.probed = outcome.probed;
+    provenance.times = outcome.times;
     provenance.report(Records::new(outcome.records)?, verdicts)
 }
 
@@ -137,3 +160,6 @@ impl Gates {
             .unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

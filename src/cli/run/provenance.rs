@@ -1,19 +1,31 @@
 //! What a report says about itself: what ran on what.
 
-use std::{collections::BTreeMap, fmt::Write, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    time::Instant,
+};
 
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use ulpdrift_reference::certify::Certificate;
 
 use super::{args::RunArgs, settings::Settings};
 use crate::{
+    backend::hardware::Hardware,
     checkpoint::SourceKind,
     measure::value::Value,
     report::{
         self, Host, Records, Report, Run, SCHEMA_VERSION, Skipped, Tool, Verdict, WeightKind,
     },
-    suite::{Plan, Skip},
+    suite::{
+        Plan, Skip,
+        mix::{products::Probed, times::Times},
+    },
 };
+
+/// Makes cuBLAS use TF32, or not, whatever it is asked for.
+const OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 
 /// Everything about a run but its rows.
 pub struct Provenance<'a> {
@@ -29,6 +41,10 @@ pub struct Provenance<'a> {
     pub stored_types: Vec<String>,
     /// What could not be run.
     pub skipped: Vec<Skip>,
+    /// What a library's products do to their operands.
+    pub probed: Vec<Probed>,
+    /// How long the projections take.
+    pub times: Times,
 }
 
 impl<'a> Provenance<'a> {
@@ -43,27 +59,44 @@ impl<'a> Provenance<'a> {
             certificate: None,
             stored_types: Vec::new(),
             skipped: Vec::new(),
+            probed: Vec::new(),
+            times: Times::default(),
         }
     }
 
     /// The whole report.
     pub fn report(self, records: Records, verdicts: Vec<Verdict>) -> anyhow::Result<Report> {
-        let recipes = self
+        let mut recipes = self
             .settings
             .recipes
             .iter()
             .chain([&self.settings.against])
             .map(|recipe| Ok((recipe.name.clone(), serde_json::to_value(recipe)?)))
             .collect::<Result<BTreeMap<_, _>, serde_json::Error>>()?;
+        recipes.extend(self.plan.products.iter().map(|&product| {
+            let described = json!({
+                "name": product.name(),
+                "summary": product.summary(),
+                "library": "cuBLAS",
+                "compute-type": product.compute_type(),
+                "operands": product.operands(),
+            });
+            (product.name().to_owned(), described)
+        }));
         Ok(Report {
             schema_version: SCHEMA_VERSION,
             tool: Tool::current(),
-            run: self.run(&records),
+            run: self.run(&records)?,
             recipes,
             certificate: self.certificate.map(|certificate| report::Certificate {
                 checked: certificate.checked as u64,
                 max_abs_diff: Value(certificate.max_abs_diff),
                 max_rel_to_scale: Value(certificate.max_rel_to_scale),
+            }),
+            compiled: self.compiled(),
+            timing: self.times.copy.map(|copy| report::Timing {
+                copy_gb_per_s: Value(copy),
+                inputs_of: self.times.places.clone(),
             }),
             skipped: self.skipped.iter().map(skipped).collect(),
             records,
@@ -73,10 +106,12 @@ impl<'a> Provenance<'a> {
         })
     }
 
-    fn run(&self, records: &Records) -> Run {
+    fn run(&self, records: &Records) -> anyhow::Result<Run> {
         let info = self.plan.backend.info();
         let most = records.iter().map(|record| record.key.tokens).max();
-        Run {
+        let hardware = self.plan.backend.hardware();
+        let library = hardware.filter(|_| !self.plan.products.is_empty());
+        Ok(Run {
             command: command_line(),
             seed: self.args.seed,
             inputs: self.settings.inputs.to_string(),
@@ -91,10 +126,20 @@ impl<'a> Provenance<'a> {
                     .device
                     .map(|device| device.replaced)
                     .unwrap_or_default(),
+                options: hardware.map(Hardware::options).unwrap_or_default(),
+                library: library.map(Hardware::library).transpose()?,
+                probed: self.probed.iter().map(probed).collect(),
             },
             checkpoint: self.checkpoint(),
             repeat_flags: self.repeat_flags(),
-        }
+        })
+    }
+
+    /// The macros of every file of kernels that ran.
+    fn compiled(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let macros = self.plan.backend.hardware().map(Hardware::macros);
+        let named = |(file, macros): (&str, _)| (file.to_owned(), macros);
+        macros.unwrap_or_default().into_iter().map(named).collect()
     }
 
     fn checkpoint(&self) -> report::Checkpoint {
@@ -133,6 +178,9 @@ impl<'a> Provenance<'a> {
         if self.args.sweep.is_none() && self.args.against != "fp32" {
             flags.extend(["--against".to_owned(), self.args.against.clone()]);
         }
+        if self.args.time {
+            flags.push("--time".to_owned());
+        }
         if self.args.allow_nonfinite {
             flags.push("--allow-nonfinite".to_owned());
         }
@@ -165,7 +213,17 @@ pub fn weight_kind(kind: SourceKind) -> WeightKind {
     }
 }
 
-fn skipped(skip: &Skip) -> Skipped {
+/// What was found out about a product, and the variable that may be why.
+fn probed((product, roundings): &Probed) -> (String, String) {
+    let mut found = roundings.words(*product);
+    if let Some(value) = std::env::var_os(OVERRIDE) {
+        let _ = write!(found, ", {OVERRIDE}={}", value.display());
+    }
+    (product.name().to_owned(), found)
+}
+
+/// The same in a report.
+pub fn skipped(skip: &Skip) -> Skipped {
     Skipped {
         what: skip.what.clone(),
         why: skip.why.clone(),

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
 
-use super::args::RunArgs;
+use super::{args::RunArgs, products::Products};
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
@@ -29,6 +29,8 @@ pub struct Settings {
     pub checkpoint: Checkpoint,
     /// The candidates.
     pub recipes: Vec<MixRecipe>,
+    /// A library's products among them.
+    pub products: Products,
     /// What they are compared with besides truth.
     pub against: MixRecipe,
     /// Layers, ascending.
@@ -60,11 +62,14 @@ impl Settings {
     /// The first flag, file or tensor that cannot be used.
     pub fn new(args: &RunArgs) -> anyhow::Result<Self> {
         let known = known_recipes(args.recipes.as_deref())?;
+        let (products, patterns) = Products::select(&known, &args.variants);
         let recipes = if args.variants.is_empty() {
             default_recipes(args, &known)?
         } else {
-            user::select(&known, &args.variants).context("--variants")?
+            user::select(&known, &patterns).context("--variants")?
         };
+        products.check(args, &recipes)?;
+        check_time(args)?;
         let against = against(&known, &args.against)?;
         let arch: Option<Arch> = args
             .arch
@@ -112,6 +117,7 @@ impl Settings {
         Ok(Self {
             checkpoint,
             recipes,
+            products,
             against,
             layers: places.layers,
             sites: places.sites,
@@ -125,6 +131,20 @@ impl Settings {
             level,
         })
     }
+}
+
+/// A sweep and a crosscheck have tables of their own, without times.
+fn check_time(args: &RunArgs) -> anyhow::Result<()> {
+    let other = match (&args.sweep, args.crosscheck) {
+        (Some(_), _) => "--sweep",
+        (None, true) => "--crosscheck",
+        (None, false) => return Ok(()),
+    };
+    ensure!(
+        !args.time,
+        "--time does not go with {other}; it times what suite mix measures, so drop one of the two"
+    );
+    Ok(())
 }
 
 /// The default variants and whatever the user brought. A sweep's first question is the engines' own

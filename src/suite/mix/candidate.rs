@@ -109,8 +109,8 @@ pub struct Candidate {
     pub post: Array2<f32>,
     /// [T, hc·hc].
     pub comb: Array2<f32>,
-    /// Ranges K was cut into.
-    pub splits: usize,
+    /// Ranges K was cut into, where that is known.
+    pub splits: Option<usize>,
 }
 
 impl Candidate {
@@ -125,15 +125,30 @@ impl Candidate {
         launch: Launch,
     ) -> Result<Self, BackendError> {
         let mix = backend.mix(recipe, &case.mix_inputs(launch))?;
-        let epilogue = &recipe.epilogue;
-        let split = backend.split_sinkhorn(epilogue, &case.split_inputs(mix.mixes.view()))?;
+        let splits = Some(mix.splits);
+        Self::from_mixes(backend, recipe, case, [mix.dot, mix.mixes], splits)
+    }
+
+    /// Runs every stage that follows the projection and the RMS factor.
+    ///
+    /// # Errors
+    /// A device that fails.
+    pub fn from_mixes(
+        backend: &dyn Backend,
+        recipe: &MixRecipe,
+        case: &Case,
+        [dot, mixes]: [Array2<f32>; 2],
+        splits: Option<usize>,
+    ) -> Result<Self, BackendError> {
+        let inputs = case.split_inputs(mixes.view());
+        let split = backend.split_sinkhorn(&recipe.epilogue, &inputs)?;
         Ok(Self {
-            dot: mix.dot,
-            mixes: mix.mixes,
+            dot,
+            mixes,
             pre: split.pre,
             post: split.post,
             comb: split.comb,
-            splits: mix.splits,
+            splits,
         })
     }
 

@@ -37,10 +37,8 @@ pub fn measure(
     projected: &Projected,
 ) -> Result<Vec<LayerInput>, BackendError> {
     let other = fp32(plan, case, plan.against, &projected.against.pre)?;
-    let own = plan
-        .recipes
-        .iter()
-        .zip(&projected.candidates)
+    let own: Vec<_> = projected
+        .variants(plan)
         .map(|(recipe, outputs)| {
             (recipe != plan.against)
                 .then(|| fp32(plan, case, recipe, &outputs.candidate.pre))
@@ -52,8 +50,8 @@ pub fn measure(
         case,
         projected,
         other,
+        formats: [Format::F32, Format::Bf16].repeat(own.len()),
         own,
-        formats: [Format::F32, Format::Bf16].repeat(plan.recipes.len()),
     };
     let measured = stages::measure(plan.level, &rows);
     let (pairs, _) = measured.as_chunks::<2>();
@@ -89,7 +87,7 @@ struct LayerInputs<'a> {
     projected: &'a Projected,
     /// Of the variant that all are compared with.
     other: backend::LayerInput<'a>,
-    /// Of every recipe but that one.
+    /// Of every variant but that one.
     own: Vec<Option<backend::LayerInput<'a>>>,
     formats: Vec<Format>,
 }
@@ -128,9 +126,15 @@ impl Rows for LayerInputs<'_> {
         let (level, x) = (self.plan.level, self.case.x.slice(rows));
         let reference = collapse(level, self.projected.truth.stages.pre.slice(rows), x);
         let other = Made::of(&self.other, tokens.clone());
-        for (index, (own, outputs)) in self.own.iter().zip(&self.projected.candidates).enumerate() {
-            let exact = collapse(level, outputs.exact.pre.slice(rows), x);
-            let truth = Truth::new(reference.as_slice().unwrap_or_default(), exact.as_slice());
+        let outputs = self
+            .projected
+            .variants(self.plan)
+            .map(|(_, outputs)| outputs);
+        for (index, (own, outputs)) in self.own.iter().zip(outputs).enumerate() {
+            let model = outputs.model.as_ref();
+            let exact = model.map(|model| collapse(level, model.exact.pre.slice(rows), x));
+            let exact = exact.as_ref().and_then(|exact| exact.as_slice());
+            let truth = Truth::new(reference.as_slice().unwrap_or_default(), exact);
             let own = own.as_ref().map(|own| Made::of(own, tokens.clone()));
             let got = own.as_ref().unwrap_or(&other);
             for (stage, got, other) in [

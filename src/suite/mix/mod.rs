@@ -18,11 +18,13 @@
 
 mod candidate;
 pub mod layer_input;
+pub mod products;
 pub mod projected;
 pub mod rows;
 pub mod tensors;
 #[cfg(test)]
 mod tests;
+pub mod times;
 
 use std::{sync::mpsc, thread};
 
@@ -43,8 +45,10 @@ use crate::{
     recipe::{catalogue, splits::Launch},
     report::Record,
 };
+use products::Probed;
 use projected::Projected;
 use rows::Rows;
+use times::Times;
 
 /// What the suite found.
 #[derive(Default)]
@@ -62,6 +66,10 @@ pub struct Outcome {
     pub stored_types: Vec<String>,
     /// Sites the inputs lack.
     pub skipped: Vec<Skip>,
+    /// What each product of a library does to its operands.
+    pub probed: Vec<Probed>,
+    /// How long the projections take, where that was asked for.
+    pub times: Times,
 }
 
 /// Receives the tensors behind the rows of one site.
@@ -136,6 +144,12 @@ fn run_case<'a>(
         tokens: case.x.nrows(),
         sms: plan.sms,
     };
+    if outcome.probed.is_empty() {
+        outcome.probed = products::probe(plan, &case, launch)?;
+    }
+    if plan.time {
+        outcome.times.take(plan, &case, launch)?;
+    }
     let projected = Projected::run(plan, &case, launch)?;
     let layer_inputs = layer_input::measure(plan, &case, &projected)?;
     let rows = Rows {
@@ -143,14 +157,17 @@ fn run_case<'a>(
         case: &case,
         projected: &projected,
     };
-    let records = plan
-        .recipes
-        .par_iter()
-        .zip(&projected.candidates)
-        .zip(&layer_inputs)
+    let variants: Vec<_> = projected.variants(plan).zip(&layer_inputs).collect();
+    let records = variants
+        .into_par_iter()
         .map(|((recipe, outputs), layer_input)| rows.records(recipe, outputs, layer_input))
         .collect::<Result<Vec<_>, _>>()?;
-    outcome.records.extend(records.into_iter().flatten());
+    let times = &outcome.times;
+    let timed = records.into_iter().flatten().map(|mut record| {
+        times.add_to(&mut record);
+        record
+    });
+    outcome.records.extend(timed);
     outcome.yardstick.push(rows.yardstick(&catalogue::fp32())?);
     merge_certificate(&mut outcome.certificate, projected.truth.certificate);
     Ok(SiteTensors {

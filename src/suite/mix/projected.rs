@@ -2,12 +2,14 @@
 //!
 //! Rows do not depend on each other, so a slice gets the bits it has in the whole batch. What a slice
 //! needs besides x (operands rounded by a recipe, transposed panels) is gone before the next, and
-//! what stays of it is [T, 24].
+//! what stays of it is [T, 24]. A library's product runs on the whole batch: its order is that of the
+//! shape.
 
 use rayon::prelude::*;
 
 use super::{
     candidate::Candidate,
+    products,
     rows::{Bounds, bounds},
 };
 use crate::{
@@ -36,6 +38,8 @@ pub struct Projected {
     pub yardstick: Yardstick,
     /// Per recipe of the plan.
     pub candidates: Vec<Outputs>,
+    /// Per product of the plan, with what surrounds it.
+    pub products: Vec<(MixRecipe, Outputs)>,
 }
 
 /// What the verdict `exact` is measured by.
@@ -43,13 +47,19 @@ pub struct Yardstick {
     /// [T, N].
     pub mixes: Array2<f32>,
     /// Ranges K was cut into.
-    pub splits: usize,
+    pub splits: Option<usize>,
 }
 
-/// A candidate with what it is measured against.
+/// A candidate with what it is measured against besides the truth.
 pub struct Outputs {
     /// What it got.
     pub candidate: Candidate,
+    /// What its recipe makes of it; nothing where there is no recipe.
+    pub model: Option<Model>,
+}
+
+/// What is known of a candidate's arithmetic.
+pub struct Model {
     /// What its rounded operands make in fp64.
     pub exact: Stages64,
     /// How far its unit may be from that.
@@ -68,7 +78,20 @@ impl Projected {
             let part = case.tokens(start..(start + SLICE).min(tokens));
             whole.append(&slice(plan, &part, launch)?);
         }
+        whole.products = products::run(plan, case, launch)?;
         Ok(whole)
+    }
+
+    /// Every variant: recipes, then products.
+    pub fn variants<'a>(
+        &'a self,
+        plan: &'a Plan<'_>,
+    ) -> impl Iterator<Item = (&'a MixRecipe, &'a Outputs)> {
+        let products = self.products.iter();
+        plan.recipes
+            .iter()
+            .zip(&self.candidates)
+            .chain(products.map(|(surroundings, outputs)| (surroundings, outputs)))
     }
 
     fn append(&mut self, later: &Self) {
@@ -77,8 +100,10 @@ impl Projected {
         crate::suite::case::append(&mut self.yardstick.mixes, &later.yardstick.mixes);
         for (outputs, later) in self.candidates.iter_mut().zip(&later.candidates) {
             outputs.candidate.append(&later.candidate);
-            outputs.exact.append(&later.exact);
-            outputs.bounds.append(&later.bounds);
+            if let (Some(model), Some(later)) = (&mut outputs.model, &later.model) {
+                model.exact.append(&later.exact);
+                model.bounds.append(&later.bounds);
+            }
         }
     }
 }
@@ -95,10 +120,13 @@ fn slice(plan: &Plan<'_>, case: &Case, launch: Launch) -> Result<Projected, Suit
         } else {
             Candidate::run(plan.backend, recipe, case, launch)?
         };
-        Ok(Outputs {
-            candidate,
+        let model = Model {
             exact: exact.stages(case, &recipe.projection, &references.truth),
             bounds: bounds(plan, case, launch, &references.truth, recipe, &exact)?,
+        };
+        Ok(Outputs {
+            candidate,
+            model: Some(model),
         })
     };
     let bytes = size_of_val(case.x.as_slice().unwrap_or_default()).max(1);
@@ -118,6 +146,7 @@ fn slice(plan: &Plan<'_>, case: &Case, launch: Launch) -> Result<Projected, Suit
         against,
         yardstick,
         candidates,
+        products: Vec::new(),
     })
 }
 
@@ -137,6 +166,6 @@ fn yardstick(
     let own = plan.backend.mix(&fp32, &case.mix_inputs(launch))?;
     Ok(Yardstick {
         mixes: own.mixes,
-        splits: own.splits,
+        splits: Some(own.splits),
     })
 }

@@ -67,13 +67,15 @@ impl Rows<'_> {
                     Stage::YBf16 => layer_input.y_bf16.into(),
                     _ => self.stage(stage, recipe, outputs)?,
                 };
-                let bounds = &outputs.bounds;
-                match stage {
-                    Stage::Dot => add_bound(&mut measures, candidate.dot.view(), &bounds.dot)?,
-                    Stage::Mixes => {
+                let bounds = outputs.model.as_ref().map(|model| &model.bounds);
+                match (stage, bounds) {
+                    (Stage::Dot, Some(bounds)) => {
+                        add_bound(&mut measures, candidate.dot.view(), &bounds.dot)?;
+                    }
+                    (Stage::Mixes, Some(bounds)) => {
                         add_bound(&mut measures, candidate.mixes.view(), &bounds.mixes)?;
                     }
-                    Stage::Comb => self.add_deviation(&mut measures, candidate)?,
+                    (Stage::Comb, _) => self.add_deviation(&mut measures, candidate)?,
                     _ => {}
                 }
                 let key = Key {
@@ -121,7 +123,11 @@ impl Rows<'_> {
             reference: stage
                 .fp64(&self.projected.truth.stages, norm)
                 .map_or(&[], slice),
-            exact: stage.fp64(&outputs.exact, norm).map(slice),
+            exact: outputs
+                .model
+                .as_ref()
+                .and_then(|model| stage.fp64(&model.exact, norm))
+                .map(slice),
             other: self.comparable(stage, norm),
             tokens: self.case.x.nrows(),
             format: stage.format(recipe),

@@ -5,7 +5,7 @@
 //! | `L3.attn.x` | the flattened streams as stored |
 //! | `L3.attn.mixes.reference` | the truth, F64 |
 //! | `L3.attn.mixes.tf32` | what the variant got, in the stage's own format |
-//! | `L3.attn.mixes.tf32.exact` | its recipe-exact value, F64 |
+//! | `L3.attn.mixes.tf32.exact` | its recipe-exact value, F64; a library's product has none |
 //!
 //! `dot.reference` is Σxw; a recipe that normalises first is measured at `dot` against
 //! `mixes.reference`, since its projection is that of the normalised x.
@@ -18,7 +18,7 @@ use ulpdrift_reference::mix::collapse;
 
 use super::{
     STAGES, Stage, layer_input,
-    projected::{Outputs, Projected},
+    projected::{Model, Outputs, Projected},
 };
 use crate::{
     backend::BackendError,
@@ -129,7 +129,7 @@ impl<'a> SiteTensors<'a> {
                 };
                 tensors.push(self.tensor(format!("{name}.reference"), Stored::F64, content));
             }
-            for (recipe, outputs) in self.plan.recipes.iter().zip(&self.projected.candidates) {
+            for (recipe, outputs) in self.projected.variants(self.plan) {
                 tensors.extend(self.of_variant(&name, stage, recipe, outputs));
             }
         }
@@ -157,12 +157,12 @@ impl<'a> SiteTensors<'a> {
                 outputs,
             },
         };
-        let exact = match stage.fp64(&outputs.exact, recipe.projection.norm) {
-            Some(values) => Content::F64(values),
-            None => self.layer_input64(&outputs.exact.pre),
-        };
         let mut tensors = vec![self.tensor(name.clone(), stored, got)];
-        if stage != Stage::YBf16 {
+        if let (Some(Model { exact, .. }), true) = (&outputs.model, stage != Stage::YBf16) {
+            let exact = match stage.fp64(exact, recipe.projection.norm) {
+                Some(values) => Content::F64(values),
+                None => self.layer_input64(&exact.pre),
+            };
             tensors.push(self.tensor(format!("{name}.exact"), Stored::F64, exact));
         }
         tensors

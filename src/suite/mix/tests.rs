@@ -2,6 +2,7 @@
 
 mod bound;
 mod figures;
+mod hardware;
 mod nonfinite;
 mod records;
 mod repeat;
@@ -20,7 +21,9 @@ use crate::{
     backend::{Backend, emulate::Emulate},
     checkpoint::{Checkpoint, HcWeights, NonFinite, Site, StoredType, SyntheticModel},
     format::Format,
-    recipe::{MixRecipe, Order, Storage, catalogue::builtin, splits::SplitRule},
+    recipe::{
+        MixRecipe, Order, Storage, catalogue::builtin, library::LibraryProduct, splits::SplitRule,
+    },
     report::Class,
     tensor_core::Arch,
     verdict::{self, VerdictLimits},
@@ -31,6 +34,8 @@ struct Setup {
     checkpoint: Checkpoint,
     inputs: Inputs,
     recipes: Vec<MixRecipe>,
+    products: Vec<LibraryProduct>,
+    time: bool,
     against: MixRecipe,
     layers: Vec<u32>,
     sites: Vec<Site>,
@@ -46,6 +51,8 @@ impl Setup {
             checkpoint,
             inputs: Inputs::Normal,
             recipes: builtin(),
+            products: Vec::new(),
+            time: false,
             against: catalogue::fp32(),
             sites: vec![Site::Attn, Site::Ffn],
             tokens: Some(13),
@@ -80,6 +87,8 @@ impl Setup {
             checkpoint: &self.checkpoint,
             backend,
             recipes: &self.recipes,
+            products: &self.products,
+            time: self.time,
             against: &self.against,
             layers: &self.layers,
             sites: &self.sites,
@@ -98,7 +107,11 @@ impl Setup {
     }
 
     fn run(&self) -> Outcome {
-        self.with_plan(&self.emulator(), |plan| {
+        self.run_on(&self.emulator())
+    }
+
+    fn run_on(&self, backend: &dyn Backend) -> Outcome {
+        self.with_plan(backend, |plan| {
             run(plan, &mut Nowhere, &|_, _, _| {}).expect("the suite runs")
         })
     }

@@ -35,6 +35,8 @@ fn with_plan<T>(
         checkpoint,
         backend: &backend,
         recipes,
+        products: &[],
+        time: false,
         against: &fp32(),
         layers: &[0],
         sites: &[Site::Attn],

@@ -211,3 +211,15 @@ fn stub(folder: &Path, text: &str) -> PathBuf {
     assert!(made.unwrap().success());
     library
 }
+
+#[test]
+fn a_compiler_is_known_by_its_version_and_its_file() {
+    let Some(path) = pinned_nvrtc() else { return };
+    let nvrtc = Nvrtc::open(Some(&path)).unwrap();
+    let (major, minor) = nvrtc.version();
+    let size = fs::metadata(&path).unwrap().len();
+    let identity = nvrtc.identity();
+    let (known, modified) = identity.rsplit_once(' ').unwrap();
+    assert_eq!(known, format!("NVRTC {major}.{minor} {size}"));
+    assert!(modified.parse::<u128>().unwrap() > 0);
+}

@@ -1,0 +1,183 @@
+use std::sync::Mutex;
+
+use ndarray::ArrayView2;
+use ulpdrift_reference::simd::Level;
+
+use super::*;
+use crate::{
+    backend::{
+        Backend, BackendInfo, LayerInput, Mix, RecombineInputs, Split, SplitInputs,
+        cuda::error::CudaError, emulate::Emulate,
+    },
+    format::Rounding,
+    recipe::{Epilogue, Recombine, catalogue::builtin},
+    tensor_core::Arch,
+};
+
+/// A device made of the emulator: its library's products are those of recipes, its times are made up.
+pub(crate) struct Pretend {
+    emulate: Emulate,
+    /// The recipes that stand in for the products.
+    pub(crate) stand_ins: [&'static str; 3],
+    /// Whether it has the library.
+    pub(crate) has_library: bool,
+    /// What was timed: variant and tokens.
+    pub(crate) timed: Mutex<Vec<(String, usize)>>,
+}
+
+impl Pretend {
+    pub(crate) fn new() -> Self {
+        Self {
+            emulate: Emulate::new(Arch::Sm90, Level::detect()),
+            stand_ins: ["fp32", "tf32", "bf16"],
+            has_library: true,
+            timed: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn stand_in(&self, product: LibraryProduct) -> MixRecipe {
+        let position = LibraryProduct::ALL.iter().position(|&one| one == product);
+        let name = self.stand_ins[position.expect("one of all")];
+        let is_it = |recipe: &MixRecipe| recipe.name == name;
+        builtin().into_iter().find(is_it).expect("in the catalogue")
+    }
+}
+
+impl Backend for Pretend {
+    fn info(&self) -> BackendInfo {
+        BackendInfo {
+            name: "cuda",
+            ..self.emulate.info()
+        }
+    }
+
+    fn hardware(&self) -> Option<&dyn Hardware> {
+        Some(self)
+    }
+
+    fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError> {
+        self.emulate.mix(recipe, inputs)
+    }
+
+    fn split_sinkhorn<'a>(
+        &self,
+        epilogue: &'a Epilogue,
+        inputs: &SplitInputs<'a>,
+    ) -> Result<Split, BackendError> {
+        self.emulate.split_sinkhorn(epilogue, inputs)
+    }
+
+    fn collapse<'a>(
+        &'a self,
+        epilogue: &'a Epilogue,
+        pre: ArrayView2<'a, f32>,
+        x: ArrayView2<'a, f32>,
+        x_exact_in: Format,
+    ) -> Result<LayerInput<'a>, BackendError> {
+        self.emulate.collapse(epilogue, pre, x, x_exact_in)
+    }
+
+    fn recombine(
+        &self,
+        recombine: &Recombine,
+        inputs: &RecombineInputs<'_>,
+    ) -> Result<Array2<f32>, BackendError> {
+        self.emulate.recombine(recombine, inputs)
+    }
+}
+
+impl Hardware for Pretend {
+    fn library(&self) -> Result<String, BackendError> {
+        if self.has_library {
+            return Ok("cuBLAS 13.1.0".to_owned());
+        }
+        let reason = "the loader finds none".to_owned();
+        Err(CudaError::NoCublas { reason }.into())
+    }
+
+    fn product(
+        &self,
+        product: LibraryProduct,
+        inputs: &MixInputs<'_>,
+    ) -> Result<Array2<f32>, BackendError> {
+        self.library()?;
+        Ok(self.emulate.mix(&self.stand_in(product), inputs)?.dot)
+    }
+
+    fn copy_rate(&self) -> Result<f64, BackendError> {
+        Ok(4000.0)
+    }
+
+    fn time(&self, timed: Timed<'_>, inputs: &MixInputs<'_>) -> Result<Timing, BackendError> {
+        let name = timed.name().to_owned();
+        let microseconds = name.len() as f64;
+        let tokens = inputs.x.nrows();
+        self.timed.lock().unwrap().push((name, tokens));
+        Ok(Timing {
+            microseconds,
+            bytes: 2_000_000,
+        })
+    }
+
+    fn options(&self) -> Vec<String> {
+        vec!["--fmad=false".to_owned()]
+    }
+
+    fn macros(&self) -> BTreeMap<&'static str, BTreeSet<String>> {
+        let macros = ["-DA=1 -DB=2", "-DA=2 -DB=2"].map(str::to_owned);
+        BTreeMap::from([("rms.cu", BTreeSet::from(macros))])
+    }
+}
+
+fn probed(pretend: &Pretend, product: LibraryProduct, tokens: usize) -> InputRoundings {
+    let (x, function) = (Array2::zeros((tokens, 64)), Array2::zeros((5, 64)));
+    let inputs = MixInputs {
+        x: x.view(),
+        x_exact_in: Format::Bf16,
+        function: function.view(),
+        norm_eps: 1e-6,
+        launch: Launch { tokens, sms: 132 },
+    };
+    input_roundings(pretend, product, &inputs).expect("the library is here")
+}
+
+/// Fewer tokens, and fewer outputs, than there are probes; as many; and more.
+#[test]
+fn what_a_product_does_to_its_operands_is_found_in_any_shape() {
+    let tf32 = InputRounding::Tf32;
+    for (stand_in, expected) in [
+        ("tf32", tf32(Rounding::NearestEven)),
+        ("tf32-rna", tf32(Rounding::NearestAway)),
+        ("tf32-rz", tf32(Rounding::TowardZero)),
+        ("fp32", InputRounding::AsItIs),
+        ("bf16", InputRounding::Unknown),
+    ] {
+        let mut pretend = Pretend::new();
+        pretend.stand_ins[1] = stand_in;
+        for tokens in [1, 3, 7, 64] {
+            let found = probed(&pretend, LibraryProduct::Tf32, tokens);
+            let both = InputRoundings {
+                x: expected,
+                weight: expected,
+            };
+            assert_eq!(found, both, "{stand_in}, {tokens} tokens");
+        }
+    }
+    let found = probed(&Pretend::new(), LibraryProduct::Bf16, 3);
+    assert_eq!(
+        found.words(LibraryProduct::Bf16),
+        "takes its bf16 operands as handed over"
+    );
+}
+
+#[test]
+fn a_timing_in_bytes_per_second() {
+    let timing = Timing {
+        microseconds: 4.0,
+        bytes: 8_000_000,
+    };
+    assert_eq!(
+        timing.gigabytes_per_second().to_bits(),
+        2000.0_f64.to_bits()
+    );
+}

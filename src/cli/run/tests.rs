@@ -1,0 +1,88 @@
+//! A run on a device made of the emulator, from flags to report.
+
+use clap::Parser;
+
+use super::*;
+use crate::{backend::hardware::tests::Pretend, measure::value::Value, report::table};
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+fn report_of(flags: &str, device: &Pretend) -> anyhow::Result<Report> {
+    let line = format!("run synthetic:tiny --layers 0 --sites attn --tokens 3 --quiet {flags}");
+    let args = Line::try_parse_from(line.split(' '))?.run;
+    let settings = Settings::new(&args)?;
+    let (products, lacking) = settings.products.on(device)?;
+    let plan = plan(&args, &settings, device, &products);
+    let mut outputs = Outputs::prepare(&args, &settings)?;
+    let mut report = measure(&args, &settings, &plan, &Gates::open(&args)?, &mut outputs)?;
+    let lacking = lacking.iter().map(provenance::skipped);
+    report.skipped.extend(lacking);
+    Ok(report)
+}
+
+#[test]
+fn a_report_from_a_device_says_what_ran_and_how() {
+    let report = report_of("--time --variants fp32,cublas-*", &Pretend::new()).unwrap();
+    let backend = &report.run.backend;
+    assert_eq!(backend.library.as_deref(), Some("cuBLAS 13.1.0"));
+    assert_eq!(
+        backend.probed["cublas-tf32"],
+        "rounds its fp32 operands to TF32, nearest, ties to even"
+    );
+    assert_eq!(backend.options, ["--fmad=false"]);
+    assert_eq!(report.compiled["rms.cu"].len(), 2);
+    let timing = report.timing.as_ref().unwrap();
+    assert_eq!(timing.copy_gb_per_s, Value(4000.0));
+    assert_eq!(timing.inputs_of, ["L0.attn"]);
+    assert_eq!(report.run.repeat_flags, ["--time"]);
+    assert_eq!(
+        report.recipes["cublas-tf32"]["compute-type"],
+        "CUBLAS_COMPUTE_32F_FAST_TF32"
+    );
+    assert_eq!(report.verdicts.len(), 4);
+    assert!(is_good(&report));
+
+    let mut bytes = Vec::new();
+    json::write(&report, &mut bytes).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &bytes).unwrap();
+    let mut back = json::read(file.path()).unwrap();
+    back.host.clone_from(&report.host);
+    assert_eq!(back, report);
+    let lines = String::from_utf8(bytes).unwrap();
+    let line = r#"    "rms.cu": ["-DA=1 -DB=2", "-DA=2 -DB=2"]"#;
+    assert!(lines.lines().any(|found| found == line), "{lines}");
+    let text = table::render(&report, table::Layout::default());
+    assert!(text.contains("GB/s verdict"), "{text}");
+    assert!(text.contains("ties to even (probed)"), "{text}");
+}
+
+#[test]
+fn without_times_no_row_has_one() {
+    let report = report_of("--variants fp32", &Pretend::new()).unwrap();
+    assert_eq!((report.timing, report.run.backend.library), (None, None));
+    for record in report.records.iter() {
+        assert_eq!(record.measures.time_us, None);
+    }
+}
+
+#[test]
+fn a_device_without_the_library_runs_what_it_can() {
+    let mut device = Pretend::new();
+    device.has_library = false;
+    let report = report_of("--variants *32", &device).unwrap();
+    let variants: Vec<&str> = crate::report::summary::variants(&report.records);
+    assert_eq!(variants, ["fp32", "tf32"]);
+    let [skipped] = report.skipped.as_slice() else {
+        panic!("{:?}", report.skipped);
+    };
+    assert_eq!(skipped.what, "cublas-tf32");
+    assert!(skipped.why.contains("the loader finds none"), "{skipped:?}");
+    let error = report_of("--variants fp32,cublas-tf32", &device).unwrap_err();
+    assert!(error.to_string().contains("need cuBLAS"), "{error:#}");
+    assert_eq!(crate::cli::exit_code(&error), crate::cli::exit::NO_DEVICE);
+}
