@@ -2,9 +2,9 @@
 //! runs it on a machine with a GPU.
 //!
 //! Each row of the list is a K, a batch, a split rule and a kind of input, and meets every recipe of the
-//! catalogue. The rows are such that any two values of different axes meet in one of them
-//! (scripts/make_crosscheck_list.py). Prints a line per row and recipe whose bits differ at `dot`, and a
-//! table at the end; exit code 1 if any do.
+//! catalogue. The rows are such that any two values of different axes meet in one of them, and small batches
+//! meet everything (scripts/make_crosscheck_list.py). Prints a line per row and recipe whose bits differ at
+//! `dot`, and a table at the end; exit code 1 if any do.
 
 mod common;
 
@@ -13,7 +13,14 @@ use std::{collections::BTreeMap, process::ExitCode, sync::Arc, time::Instant};
 use ndarray::{Array2, s};
 use rayon::prelude::*;
 use ulpdrift::{
-    backend::{Backend, RecombineInputs, cuda::Cuda, emulate::Emulate},
+    backend::{
+        Backend, RecombineInputs,
+        cuda::{
+            Cuda,
+            options::{Mixing, Shape, Stored},
+        },
+        emulate::Emulate,
+    },
     checkpoint::{HcWeights, Site, StoredType},
     format::{Format, Rounding, bf16},
     random::{Key, Purpose, Stream},
@@ -25,7 +32,7 @@ use ulpdrift::{
     suite::{
         case::Case,
         crosscheck::{self, COMPARED, Compared, Difference},
-        mix::STAGES,
+        mix::{STAGES, Stage},
     },
 };
 use ulpdrift_reference::{simd::Level, squares::squares};
@@ -35,7 +42,7 @@ const OUTPUTS: usize = 24;
 const STREAMS: usize = 4;
 
 /// One row of the list.
-#[derive(serde::Deserialize)]
+#[derive(Debug, serde::Deserialize)]
 struct Row {
     depth: usize,
     tokens: usize,
@@ -51,79 +58,141 @@ fn main() -> ExitCode {
     println!("{info:?}");
     let emulate = Emulate::new(info.arch, Level::detect());
     let mut totals: BTreeMap<(String, &'static str), Total> = BTreeMap::new();
+    let mut batches: BTreeMap<(usize, usize), Batch> = BTreeMap::new();
     let mut rows: Vec<Row> = csv::Reader::from_reader(LIST.as_bytes())
         .deserialize()
         .collect::<Result<_, _>>()
         .expect("the list is a table");
-    // Rows of one K share weights and, mostly, x.
+    // Rows of one K and one kind share x.
     rows.sort_by(|a, b| (a.depth, &a.inputs, a.tokens).cmp(&(b.depth, &b.inputs, b.tokens)));
-    let mut made: Option<(usize, String, Array2<f32>)> = None;
-    for row in &rows {
-        let started = Instant::now();
-        let most = 8192;
-        if made
-            .as_ref()
-            .is_none_or(|(depth, inputs, _)| (*depth, inputs) != (row.depth, &row.inputs))
-        {
-            let largest = rows
-                .iter()
-                .filter(|other| (other.depth, &other.inputs) == (row.depth, &row.inputs));
-            let tokens = largest.map(|other| other.tokens).max().unwrap_or(most);
-            made = Some((
-                row.depth,
-                row.inputs.clone(),
-                x(&row.inputs, tokens, row.depth),
-            ));
+    prepare(&cuda, &rows);
+    for of_kind in rows.chunk_by(|a, b| (a.depth, &a.inputs) == (b.depth, &b.inputs)) {
+        let most = &of_kind[of_kind.len() - 1];
+        let whole = x(&most.inputs, most.tokens, most.depth);
+        for row in of_kind {
+            let started = Instant::now();
+            let case = case(whole.slice(s![..row.tokens, ..]).to_owned(), row);
+            let differing = check(&emulate, &cuda, &case, row, &mut totals);
+            let batch = batches.entry((row.depth, row.tokens)).or_default();
+            batch.rows += 1;
+            batch.differing += differing;
+            batch.seconds += started.elapsed().as_secs_f64();
         }
-        let (_, _, whole) = made.as_ref().expect("made above");
-        let x = whole.slice(s![..row.tokens, ..]).to_owned();
-        let case = case(x, row);
-        let launch = Launch {
-            tokens: row.tokens,
-            sms: 188,
-        };
-        let mut differing = 0;
-        let recipes = builtin();
-        for (number, recipe) in recipes.iter().enumerate() {
-            let recipe = with_splits(recipe, &row.splits);
-            // What is recombined hardly depends on the recipe, and X' is the largest of all outputs.
-            let stages = match number {
-                0 => &COMPARED[..],
-                _ => &STAGES.map(Compared::Mix)[..],
-            };
-            let found = crosscheck::compare(&emulate, &cuda, &recipe, &case, launch, stages)
-                .expect("both backends run every recipe");
-            for found in found {
-                if found.stage == Compared::DOT && found.differing > 0 {
-                    differing += found.differing;
-                    println!(
-                        "DIFFERS {} K={} tokens={} splits={} inputs={}: {} of {}, first {:?}",
-                        recipe.name,
-                        row.depth,
-                        row.tokens,
-                        row.splits,
-                        row.inputs,
-                        found.differing,
-                        found.elements,
-                        found.first
-                    );
-                }
-                let key = (recipe.name.clone(), found.stage.name());
-                totals.entry(key).or_default().add(&found);
-            }
-        }
+    }
+    for ((depth, tokens), batch) in &batches {
         println!(
-            "K={} tokens={} splits={} inputs={}: {differing} differ at dot, {:.1} s",
-            row.depth,
-            row.tokens,
-            row.splits,
-            row.inputs,
-            started.elapsed().as_secs_f64()
+            "K={depth} tokens={tokens}: {} rows, {} differ at dot, {:.1} s",
+            batch.rows, batch.differing, batch.seconds
         );
     }
     let repeated = repeats(&cuda);
     let agrees = report(&totals, rows.len());
     ExitCode::from(u8::from(!(agrees && repeated)))
+}
+
+/// What was found of the rows of one K and one batch.
+#[derive(Default)]
+struct Batch {
+    rows: usize,
+    differing: u64,
+    seconds: f64,
+}
+
+/// Every recipe on one row; how many elements differ at `dot`.
+fn check(
+    emulate: &Emulate,
+    cuda: &Cuda,
+    case: &Case,
+    row: &Row,
+    totals: &mut BTreeMap<(String, &'static str), Total>,
+) -> u64 {
+    let mut differing = 0;
+    for (number, recipe) in builtin().iter().enumerate() {
+        let recipe = with_splits(recipe, &row.splits);
+        let found = crosscheck::compare(
+            emulate,
+            cuda,
+            &recipe,
+            case,
+            launch(row),
+            stages(row, number),
+        )
+        .expect("both backends run every recipe");
+        for found in found {
+            if found.stage == Compared::DOT && found.differing > 0 {
+                differing += found.differing;
+                println!(
+                    "DIFFERS {} {row:?}: {} of {}, first {:?}",
+                    recipe.name, found.differing, found.elements, found.first
+                );
+            }
+            let key = (recipe.name.clone(), found.stage.name());
+            totals.entry(key).or_default().add(&found);
+        }
+    }
+    differing
+}
+
+/// What is compared: the stages after the projection do not depend on its splits, and X', the largest of all
+/// outputs, hardly on the recipe.
+fn stages(row: &Row, recipe: usize) -> &'static [Compared] {
+    const PROJECTION: [Compared; 2] = [Compared::DOT, Compared::Mix(Stage::Mixes)];
+    const MIX: [Compared; STAGES.len()] = mix_stages();
+    match (row.splits == "7" && row.tokens <= 1000, recipe) {
+        (false, _) => &PROJECTION,
+        (true, 0) => &COMPARED,
+        (true, _) => &MIX,
+    }
+}
+
+const fn mix_stages() -> [Compared; STAGES.len()] {
+    let mut stages = [Compared::DOT; STAGES.len()];
+    let mut index = 0;
+    while index < stages.len() {
+        stages[index] = Compared::Mix(STAGES[index]);
+        index += 1;
+    }
+    stages
+}
+
+fn launch(row: &Row) -> Launch {
+    Launch {
+        tokens: row.tokens,
+        sms: 188,
+    }
+}
+
+/// Compiles everything at once: one after the other takes longer than all the rest.
+fn prepare(cuda: &Cuda, rows: &[Row]) {
+    let device = cuda.device();
+    let started = Instant::now();
+    let mut builds = Vec::new();
+    for row in rows {
+        let stored = Stored::for_format(exact_in(row));
+        for recipe in builtin() {
+            let recipe = with_splits(&recipe, &row.splits);
+            let sizes = (row.tokens, OUTPUTS, row.depth);
+            let shape = Shape::new(
+                &recipe.projection,
+                sizes,
+                launch(row),
+                stored,
+                device.target(),
+            );
+            builds.extend(Mixing::of(&recipe, &shape).builds().cloned());
+        }
+    }
+    device.bind().expect("the device is there");
+    device.prepare(&builds).expect("the kernels compile");
+    println!("compiled in {:.1} s", started.elapsed().as_secs_f64());
+}
+
+/// A format that holds every value of a row's x.
+fn exact_in(row: &Row) -> Format {
+    match row.inputs.as_str() {
+        "hostile-f32" => Format::F32,
+        _ => Format::Bf16,
+    }
 }
 
 /// Every recipe on one case and both recombinations, time and again: whether the bits are the same each time.
@@ -136,10 +205,7 @@ fn repeats(cuda: &Cuda) -> bool {
         inputs: "normal".to_owned(),
     };
     let case = case(x(&row.inputs, row.tokens, row.depth), &row);
-    let launch = Launch {
-        tokens: row.tokens,
-        sms: 188,
-    };
+    let launch = launch(&row);
     let mut same = true;
     for recipe in builtin() {
         same &= repeats_itself(&recipe.name, TIMES, || {
@@ -279,11 +345,7 @@ fn case(x: Array2<f32>, row: &Row) -> Case {
         layer: 0,
         site: Site::Attn,
         x: x.into_shared(),
-        x_exact_in: if row.inputs == "hostile-f32" {
-            Format::F32
-        } else {
-            Format::Bf16
-        },
+        x_exact_in: exact_in(row),
         function_squares: squares(Level::detect(), function.view()).into_shared(),
         weights: Arc::new(HcWeights {
             base: vec![0.1; OUTPUTS],

@@ -36,6 +36,42 @@ __device__ __forceinline__ void copy_all(void* to, const void* from, int bytes, 
         "l"(from), "r"(bytes), "r"(shared_address(&barrier))
         : "memory");
 }
+// Two blocks of a cluster: the address of a variable of this block in the memory of block `block`.
+__device__ __forceinline__ u32 address_in(const void* here, int block) {
+    u32 there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(here)), "r"(block));
+    return there;
+}
+
+// Stores 16 bytes in another block's memory, which the barrier there counts.
+__device__ __forceinline__ void send_16(u32 to, const float (&values)[4], u32 barrier) {
+    asm volatile(
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+        "r"(__float_as_uint(values[0])), "r"(__float_as_uint(values[1])), "r"(__float_as_uint(values[2])),
+        "r"(__float_as_uint(values[3])), "r"(barrier)
+        : "memory");
+}
+
+// Arrives at another block's barrier, once this block's reads before it are done.
+__device__ __forceinline__ void arrive_there(u32 barrier) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Waits until the phase of this parity is over, to which another block contributes.
+__device__ __forceinline__ void await_others(u64& barrier, int parity) {
+    u32 over;
+    do {
+        asm volatile(
+            "{.reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+            : "=r"(over)
+            : "r"(shared_address(&barrier)), "r"(parity)
+            : "memory");
+    } while (!over);
+}
+
+// Says that this block's barriers are there, and waits until the other blocks' are.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 #endif
 
 // Waits until the phase of this parity is over.

@@ -6,12 +6,13 @@
 //   splits, unit, each, extra: the ranges, by ranges.cuh
 //
 // Macros from the host: UNIT, X_BF16, X_ROUND, NORM_BEFORE, N_TILES = ceil(N / 8), CHUNK, WARPS, STAGES, BULK (from
-// sm_90 on), WHOLE, VECTOR (every bound and K are multiples of 8), PARTIALS, OUTPUT and SCALED as in finish.cuh, and the products of a compensated recipe: PRODUCTS of them, and PRODUCT_LIST, one
+// sm_90 on), WHOLE, PAIR (WHOLE, from sm_90 on), VECTOR (every bound and K are multiples of 8), PARTIALS, OUTPUT and SCALED as in finish.cuh, and the products of a compensated recipe: PRODUCTS of them, and PRODUCT_LIST, one
 // PRODUCT(number, part of x, part of w) each, in the order their chains run.
 //
 // Tiles: a block takes 16 * WARPS tokens, all outputs and, of gridDim.y equal shares of the ranges, one. k goes by in
 // chunks through STAGES places in shared memory. Four warps fill them by asynchronous copies, x as it lies; WARPS others
-// multiply, 16 tokens each. A barrier per place says that it is full, another that it is empty.
+// multiply, 16 tokens each. A barrier per place says that it is full, another that it is empty. PAIR: two blocks, one
+// above the other, take the even and the odd ranges; the second sends the sums of its ranges to the first.
 //
 // Order: per range and output one accumulator from +0; for each product in turn, k ascending by the unit's 8 or 16,
 // the last 16 of a range filled up with zeros. Tiles, warps and chunks move no bit. WHOLE: the sum over s ascending
@@ -47,6 +48,11 @@ struct __align__(16) Stage {
 struct Shared {
     Stage stages[STAGES];
     u64 full[STAGES], empty[STAGES];
+#if PAIR
+    // Sums of a range that the second block sends, two on their way: of each warp, by its lanes.
+    float mail[2][WARPS][N_TILES][32][4];
+    u64 sent[2][WARPS], taken[2][WARPS];
+#endif
 };
 
 struct Inputs {
@@ -308,6 +314,27 @@ __device__ __forceinline__ long long index_of(const Inputs& in, int n, int i) {
     _Pragma("unroll") for (int n = 0; n < N_TILES; ++n) \
         _Pragma("unroll") for (int i = 0; i < 4; ++i)
 
+#if PAIR
+// The second block's warp gives the sums of its range number `turn` to the first block's.
+__device__ __forceinline__ void send(Shared& shared, const Tile& tile, int turn) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = turn % 2;
+    await_others(shared.taken[slot][warp], turn / 2 % 2 ^ 1);
+    const u32 sent = address_in(&shared.sent[slot][warp], 0);
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) send_16(address_in(shared.mail[slot][warp][n][lane], 0), tile.sum[n], sent);
+}
+
+// The first block's warp adds them; `more` says that the place will be filled again.
+__device__ __forceinline__ void take(Shared& shared, float (&whole)[N_TILES][4], int turn, bool more) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = turn % 2;
+    if (lane == 0) arrive_and_expect(shared.sent[slot][warp], sizeof(shared.mail[slot][warp]));
+    await_others(shared.sent[slot][warp], turn / 2 % 2);
+    FOR_EACH_SUM(n, i) whole[n][i] = add_partial(whole[n][i], shared.mail[slot][warp][n][lane][i]);
+    __syncwarp();
+    if (lane == 0 && more) arrive_there(address_in(&shared.taken[slot][warp], 1));
+}
+#endif
+
 // The multiplying warps.
 __device__ __forceinline__ void project_tile(Shared& shared, const Inputs& in, const Ranges& ranges, const float* rms,
                                              float* partials, float* dot, float* mixes) {
@@ -320,6 +347,9 @@ __device__ __forceinline__ void project_tile(Shared& shared, const Inputs& in, c
     }
     float whole[N_TILES][4];
     FOR_EACH_SUM(n, i) tile.sum[n][i] = whole[n][i] = 0.0f;
+#if PAIR
+    cluster_wait();
+#endif
     Operands operands[LOOK + 1];
     bool there = false;
     Place place = {0, 0};
@@ -351,11 +381,21 @@ __device__ __forceinline__ void project_tile(Shared& shared, const Inputs& in, c
         __syncwarp();
         if (lane == 0) arrive(shared.empty[here.stage]);
         if (at.range == range) continue;
+#if PAIR
+        if (blockIdx.y == 1) {
+            send(shared, tile, range / 2);
+            FOR_EACH_SUM(n, i) tile.sum[n][i] = 0.0f;
+            continue;
+        }
+#endif
 #if WHOLE
         FOR_EACH_SUM(n, i) {
             whole[n][i] = range == 0 ? first_partial(tile.sum[n][i]) : add_partial(whole[n][i], tile.sum[n][i]);
             tile.sum[n][i] = 0.0f;
         }
+#if PAIR
+        if (range + 1 < ranges.last) take(shared, whole, range / 2, range + 5 < ranges.last);
+#endif
 #else
         float* to = partials + (long long)range * in.tokens * in.outputs;
         FOR_EACH_SUM(n, i) {
@@ -366,6 +406,7 @@ __device__ __forceinline__ void project_tile(Shared& shared, const Inputs& in, c
 #endif
     }
 #if WHOLE
+    if (PAIR && blockIdx.y == 1) return;
     FOR_EACH_SUM(n, i) {
         const long long index = index_of(in, n, i);
         if (index < 0) continue;
@@ -376,7 +417,13 @@ __device__ __forceinline__ void project_tile(Shared& shared, const Inputs& in, c
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+#if PAIR
+#define IN_PAIRS __cluster_dims__(1, 2, 1)
+#else
+#define IN_PAIRS
+#endif
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) IN_PAIRS
     project(const X* __restrict__ x, const Weights* __restrict__ w, const float* __restrict__ rms,
             float* __restrict__ partials, float* __restrict__ dot, float* __restrict__ mixes, int tokens, int outputs,
             int depth, int splits, int unit, int each, int extra) {
@@ -385,17 +432,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const Inputs in = {
         x,      w,       (long long)chunk_start(splits, unit, each, extra) * CHUNK_REGISTERS,
         tokens, outputs, depth, (int)blockIdx.x * TOKENS};
+#if PAIR
+    const Ranges ranges = {(int)blockIdx.y, splits, 2, unit, each, extra, depth};
+#else
     const Ranges ranges = {share_start(splits, blockIdx.y, gridDim.y),
                            share_start(splits, blockIdx.y + 1, gridDim.y), 1, unit, each, extra, depth};
+#endif
     if (threadIdx.x < STAGES) {
         init_barrier(shared.full[threadIdx.x], 32 * FILLERS + BULK);
         init_barrier(shared.empty[threadIdx.x], WARPS);
     }
     let_next_kernel_begin();
+#if PAIR
+    if (threadIdx.x < WARPS) {
+#pragma unroll
+        for (int slot = 0; slot < 2; ++slot) {
+            init_barrier(shared.sent[slot][threadIdx.x], 1);
+            init_barrier(shared.taken[slot][threadIdx.x], 1);
+        }
+    }
+    __syncwarp();
+    cluster_arrive();
+#endif
     __syncthreads();
     await_kernel_ahead();
-    if (threadIdx.x >= 32 * WARPS)
-        fill(shared, in, ranges, threadIdx.x - 32 * WARPS);
-    else
+    if (threadIdx.x < 32 * WARPS) {
         project_tile(shared, in, ranges, rms, partials, dot, mixes);
+        return;
+    }
+    fill(shared, in, ranges, threadIdx.x - 32 * WARPS);
+#if PAIR
+    cluster_wait();
+#endif
 }

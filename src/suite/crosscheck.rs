@@ -99,6 +99,14 @@ pub fn compare(
     let mixes = Pair::of(backends, |backend| {
         backend.mix(recipe, &case.mix_inputs(launch))
     })?;
+    let of_mix = [Stage::Dot, Stage::Mixes].map(Compared::Mix);
+    if stages.iter().all(|stage| of_mix.contains(stage)) {
+        let found = stages.iter().map(|&stage| match stage {
+            Compared::DOT => difference(stage, mixes.one.dot.view(), mixes.other.dot.view()),
+            _ => difference(stage, mixes.one.mixes.view(), mixes.other.mixes.view()),
+        });
+        return Ok(found.collect());
+    }
     let split_inputs = case.split_inputs(mixes.one.mixes.view());
     let splits = Pair::of(backends, |backend| {
         backend.split_sinkhorn(&recipe.epilogue, &split_inputs)

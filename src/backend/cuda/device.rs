@@ -20,6 +20,7 @@ use cudarc::{
     },
     nvrtc::Ptx,
 };
+use rayon::prelude::*;
 
 use super::{
     cache::{Cache, Key},
@@ -69,6 +70,13 @@ pub enum Argument<'a> {
 struct Module {
     kernel: Kernel,
     options: Vec<String>,
+}
+
+fn key(build: &Build) -> Module {
+    Module {
+        kernel: build.kernel,
+        options: build.options.clone(),
+    }
 }
 
 impl Device {
@@ -172,10 +180,7 @@ impl Device {
     fn module(&self, build: &Build) -> Result<Arc<CudaModule>, CudaError> {
         // What is in the map is whole even if another thread panicked.
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = Module {
-            kernel: build.kernel,
-            options: build.options.clone(),
-        };
+        let key = key(build);
         if let Some(module) = modules.get(&key) {
             return Ok(module.clone());
         }
@@ -186,6 +191,35 @@ impl Device {
         )?;
         modules.insert(key, module.clone());
         Ok(module)
+    }
+
+    /// Compiles builds that are going to be asked for, several at once.
+    ///
+    /// # Errors
+    /// A source does not compile.
+    pub fn prepare<'a>(
+        &self,
+        builds: impl IntoIterator<Item = &'a Build>,
+    ) -> Result<(), CudaError> {
+        let wanted: HashMap<_, _> = builds
+            .into_iter()
+            .map(|build| (key(build), build))
+            .collect();
+        let wanted: Vec<_> = wanted.into_iter().collect();
+        // NVRTC may be called by several threads at once, each with a program of its own.
+        let codes = wanted
+            .into_par_iter()
+            .map(|(key, build)| Ok((key, self.code(build)?)));
+        let codes = codes.collect::<Result<Vec<_>, CudaError>>()?;
+        let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
+        for (key, code) in codes {
+            let module = done(
+                "loading kernels",
+                self.context.load_module(Ptx::from_binary(code)),
+            )?;
+            modules.insert(key, module);
+        }
+        Ok(())
     }
 
     /// Machine code of a build, compiled now or earlier.

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::{
     device::{Argument, Device},
     error::CudaError,
-    options::{self, Build, Grid, ROW_THREADS, Shape, Stored},
+    options::{Grid, Mixing, ROW_THREADS, Shape, Stored},
 };
 use crate::{
     backend::{Mix, MixInputs},
@@ -50,16 +50,10 @@ impl Streams {
 /// launches.
 pub struct MixOnDevice<'a> {
     device: &'a Device,
-    builds: Builds,
+    builds: Mixing,
     functions: Functions,
     buffers: Buffers,
     sizes: Sizes,
-}
-
-struct Builds {
-    rms: Build,
-    project: Build,
-    finish: Option<Build>,
 }
 
 struct Functions {
@@ -128,28 +122,23 @@ impl<'a> MixOnDevice<'a> {
             stored,
             device.target(),
         );
-        let stores = (recipe.output, recipe.scaled);
-        let (rms, square_parts) = options::rms(&recipe.projection, &shape);
-        let options::Projected {
-            build: project,
-            is_whole,
-        } = options::projection(&recipe.projection, stores, &shape);
-        let finish = (!is_whole).then(|| options::finish(&recipe.projection, stores, &shape));
+        let builds = Mixing::of(recipe, &shape);
         let functions = Functions {
-            squares: device.function(&rms, "squares")?,
-            factor: device.function(&rms, "factor")?,
-            project: device.function(&project, "project")?,
-            finish: finish
+            squares: device.function(&builds.rms, "squares")?,
+            factor: device.function(&builds.rms, "factor")?,
+            project: device.function(&builds.project, "project")?,
+            finish: builds
+                .finish
                 .as_ref()
                 .map(|finish| device.function(finish, "finish"))
                 .transpose()?,
         };
         let weight = inputs.function.as_standard_layout();
         let (size, cuts) = (tokens * outputs, shape.cuts);
-        let partials = if is_whole { 0 } else { cuts.count * size };
+        let partials = builds.finish.as_ref().map_or(0, |_| cuts.count * size);
         let buffers = Buffers {
             weight: Weight::Plain(device.upload("hc_fn", weight.as_slice().unwrap_or_default())?),
-            squares: device.zeros("square sums", square_parts * tokens)?,
+            squares: device.zeros("square sums", builds.square_parts * tokens)?,
             rms: device.zeros("the RMS factor", tokens)?,
             partials: device.zeros("partial sums", partials)?,
             dot: device.zeros("dot", size)?,
@@ -157,11 +146,6 @@ impl<'a> MixOnDevice<'a> {
         };
         let mut mix = Self {
             device,
-            builds: Builds {
-                rms,
-                project,
-                finish,
-            },
             functions,
             buffers,
             sizes: Sizes {
@@ -172,23 +156,24 @@ impl<'a> MixOnDevice<'a> {
                 unit: cuts.unit as i32,
                 each: cuts.each as i32,
                 extra: cuts.extra as i32,
-                square_parts: square_parts as i32,
+                square_parts: builds.square_parts as i32,
                 reciprocal: (1.0 / depth as f64) as f32,
                 eps: inputs.norm_eps as f32,
             },
+            builds,
         };
-        if let Some((build, words)) = options::pack_weights(&recipe.projection, &shape) {
-            mix.pack(&build, words)?;
-        }
+        mix.pack()?;
         Ok(mix)
     }
 
     /// Brings the weight into the order of the matrix kernel: once, as an engine does when it loads a model.
-    fn pack(&mut self, build: &Build, words: usize) -> Result<(), CudaError> {
-        let Weight::Plain(plain) = &self.buffers.weight else {
+    fn pack(&mut self) -> Result<(), CudaError> {
+        let (Some((build, words)), Weight::Plain(plain)) =
+            (&self.builds.pack, &self.buffers.weight)
+        else {
             return Ok(());
         };
-        let packed = self.device.zeros("packed weights", words)?;
+        let packed = self.device.zeros("packed weights", *words)?;
         let sizes = &self.sizes;
         let arguments = [
             Argument::Floats(plain),

@@ -10,7 +10,7 @@ mod recombine;
 
 pub use self::{
     matrix::pack_weights,
-    project::{Projected, Shape, Target, finish, projection},
+    project::{Mixing, Projected, Shape, Target, finish, projection},
     recombine::{StreamShape, recombine},
 };
 use super::source::Kernel;

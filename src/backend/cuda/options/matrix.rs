@@ -24,6 +24,8 @@ const CHUNK: usize = 128;
 const SEVERAL: usize = 4;
 /// Bytes of x that a block has on their way.
 const IN_FLIGHT: usize = 64 << 10;
+/// Most places for chunks.
+const MOST_STAGES: usize = 6;
 /// Elements by which rows of x lie further apart in shared memory than a chunk.
 const APART: usize = 8;
 
@@ -32,7 +34,9 @@ const APART: usize = 8;
 pub struct Cut {
     warps: usize,
     /// Shares of the ranges.
-    pub shares: usize,
+    shares: usize,
+    /// Whether two blocks share the ranges of a tile, one of which adds their sums.
+    pair: bool,
     /// k of a chunk.
     chunk: usize,
 }
@@ -41,23 +45,38 @@ impl Cut {
     /// The cut for a shape.
     pub fn of(shape: &Shape, unit: Unit) -> Self {
         let tiles = |warps: usize| shape.tokens.div_ceil(ROWS * warps);
-        // Two warps hide less latency: enough for 16 k an instruction, not for 8.
-        let half = unit != Unit::MmaTf32K8 && shape.is_filled_by(tiles(2));
-        let (warps, shares) = if shape.is_filled_by(tiles(4)) {
-            (4, 1)
-        } else if half {
-            (2, 1)
-        } else if shape.tokens <= FEW_TOKENS {
-            (1, shape.shares(tiles(1), 2))
-        } else {
-            (4, shape.shares(tiles(4), 1))
-        };
-        let long = Self {
-            warps,
-            shares,
+        let filled = |tiles| shape.is_filled_by(tiles);
+        let four = Self {
+            warps: 4,
+            shares: 1,
+            pair: false,
             chunk: LONG_CHUNK,
         };
-        let goes_far = shape.cuts.depth >= SEVERAL * LONG_CHUNK * shares;
+        let pair = Self {
+            shares: 2,
+            pair: true,
+            ..four
+        };
+        let long = if filled(tiles(4)) {
+            four
+        } else if filled(2 * tiles(4)) && pair.is_possible(shape, unit) {
+            pair
+        } else if filled(tiles(2)) && unit != Unit::MmaTf32K8 {
+            // Two warps hide less latency: enough for 16 k an instruction, not for 8.
+            Self { warps: 2, ..four }
+        } else if shape.tokens <= FEW_TOKENS {
+            Self {
+                warps: 1,
+                shares: shape.shares(tiles(1), 2),
+                ..four
+            }
+        } else {
+            Self {
+                shares: shape.shares(tiles(4), 1),
+                ..four
+            }
+        };
+        let goes_far = shape.cuts.depth >= SEVERAL * LONG_CHUNK * long.shares;
         if goes_far && long.stages(shape, unit) >= 3 {
             return long;
         }
@@ -65,6 +84,21 @@ impl Cut {
             chunk: CHUNK,
             ..long
         }
+    }
+
+    /// Whether two blocks can be a pair, and each have two places for short chunks.
+    fn is_possible(self, shape: &Shape, unit: Unit) -> bool {
+        let short = Self {
+            chunk: CHUNK,
+            ..self
+        };
+        let fits = short.room(shape) >= 2 * short.stage_bytes(shape, unit);
+        fits && shape.target.has_pairs() && shape.target.may_finish && shape.cuts.count > 1
+    }
+
+    /// Whether the kernel makes dot and mixes of the sums.
+    pub fn is_whole(self, shape: &Shape) -> bool {
+        shape.target.may_finish && (self.shares == 1 || self.pair)
     }
 
     fn tiles(self, shape: &Shape) -> usize {
@@ -82,12 +116,23 @@ impl Cut {
         lanes * registers(unit) * size_of::<u32>() + self.x_bytes(shape) + 2 * size_of::<u64>()
     }
 
-    fn stages(self, shape: &Shape, unit: Unit) -> usize {
+    /// Bytes of what one block of a pair sends the other, two ranges of it with their barriers.
+    fn mail_bytes(self, shape: &Shape) -> usize {
+        let sums = shape.outputs.div_ceil(8) * 32 * 4 * size_of::<f32>();
+        let of_a_warp = 2 * (sums + 2 * size_of::<u64>());
+        if self.pair { self.warps * of_a_warp } else { 0 }
+    }
+
+    /// Bytes of shared memory that a block has for its stages.
+    fn room(self, shape: &Shape) -> usize {
         let two = self.tiles(shape) * self.shares > shape.target.sms;
-        let most = shape.target.shared(two) / self.stage_bytes(shape, unit);
-        let chunks = shape.cuts.depth.div_ceil(self.chunk) / self.shares;
+        shape.target.shared(two) - self.mail_bytes(shape)
+    }
+
+    fn stages(self, shape: &Shape, unit: Unit) -> usize {
+        let most = self.room(shape) / self.stage_bytes(shape, unit);
         let wanted = 1 + IN_FLIGHT.div_ceil(self.x_bytes(shape));
-        wanted.min(chunks).min(most).max(2)
+        wanted.min(MOST_STAGES).min(most).max(2)
     }
 
     /// Its macros and its launch.
@@ -96,11 +141,12 @@ impl Cut {
         define(options, "WARPS", self.warps);
         define(options, "STAGES", stages);
         define(options, "BULK", usize::from(shape.target.has_bulk_copies()));
+        define(options, "PAIR", usize::from(self.pair));
         self.layout(options, shape, unit);
         Grid {
             blocks: (self.tiles(shape), self.shares),
             threads: 32 * (self.warps + FILLERS),
-            shared: stages * self.stage_bytes(shape, unit),
+            shared: stages * self.stage_bytes(shape, unit) + self.mail_bytes(shape),
             waits: true,
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     backend::cuda::source::Kernel,
     format::Format,
     recipe::{
-        NormPlacement, OperandRounding, Order, Projection, Storage, Unit,
+        MixRecipe, NormPlacement, OperandRounding, Order, Projection, Storage, Unit,
         splits::{Cuts, Launch},
     },
     tensor_core::Arch,
@@ -32,6 +32,11 @@ pub struct Target {
 impl Target {
     /// Whether one instruction copies a whole chunk.
     pub(super) fn has_bulk_copies(self) -> bool {
+        matches!(self.arch, Arch::Sm90 | Arch::Sm100 | Arch::Sm120)
+    }
+
+    /// Whether two blocks reach each other's shared memory.
+    pub(super) fn has_pairs(self) -> bool {
         matches!(self.arch, Arch::Sm90 | Arch::Sm100 | Arch::Sm120)
     }
 
@@ -151,11 +156,7 @@ pub fn projection(
         (Order::Chains { .. }, unit) => {
             let cut = matrix::Cut::of(shape, unit);
             let grid = cut.grid(&mut options, shape, unit);
-            (
-                Kernel::ProjectMma,
-                grid,
-                cut.shares == 1 && shape.target.may_finish,
-            )
+            (Kernel::ProjectMma, grid, cut.is_whole(shape))
         }
     };
     define(&mut options, "VECTOR", usize::from(shape.is_vector()));
@@ -168,6 +169,47 @@ pub fn projection(
             grid,
         },
         is_whole,
+    }
+}
+
+/// Everything that a recipe's mixing needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mixing {
+    /// The RMS factor.
+    pub rms: Build,
+    /// Partial sums of squares that it leaves.
+    pub square_parts: usize,
+    /// The packing of the weights and the words it fills, where the projection wants them packed.
+    pub pack: Option<(Build, usize)>,
+    /// The projection.
+    pub project: Build,
+    /// The sum of what it leaves, where it does not add itself.
+    pub finish: Option<Build>,
+}
+
+impl Mixing {
+    /// What `recipe` needs for a shape of its own projection.
+    #[must_use]
+    pub fn of(recipe: &MixRecipe, shape: &Shape) -> Self {
+        let stores = (recipe.output, recipe.scaled);
+        let (rms, square_parts) = super::rms(&recipe.projection, shape);
+        let Projected { build, is_whole } = projection(&recipe.projection, stores, shape);
+        Self {
+            rms,
+            square_parts,
+            pack: matrix::pack_weights(&recipe.projection, shape),
+            project: build,
+            finish: (!is_whole).then(|| finish(&recipe.projection, stores, shape)),
+        }
+    }
+
+    /// All builds.
+    pub fn builds(&self) -> impl Iterator<Item = &Build> {
+        let pack = self.pack.iter().map(|(build, _)| build);
+        [&self.rms, &self.project]
+            .into_iter()
+            .chain(pack)
+            .chain(&self.finish)
     }
 }
 

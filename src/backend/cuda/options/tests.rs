@@ -192,7 +192,7 @@ fn the_numbers_are_those_of_the_sources() {
 
 /// What a kernel does with a launch, from the tiles that stand at its head: which outputs of which ranges a
 /// block makes.
-fn made(build: &Build, shape: &Shape) -> Vec<(Range<usize>, Range<usize>, Range<usize>)> {
+fn made(build: &Build, shape: &Shape) -> Vec<(Range<usize>, Range<usize>, Vec<usize>)> {
     let value = |name: &str| macro_of(build, name);
     let (rows, width) = match build.kernel {
         Kernel::ProjectMma => (16 * value("WARPS"), 8 * value("N_TILES")),
@@ -205,10 +205,15 @@ fn made(build: &Build, shape: &Shape) -> Vec<(Range<usize>, Range<usize>, Range<
     for x in 0..build.grid.blocks.0 {
         for y in 0..build.grid.blocks.1 {
             let (row, column, share) = match build.kernel {
-                Kernel::ProjectStrided => (x, y, 0..1),
+                Kernel::ProjectStrided => (x, y, vec![0]),
+                Kernel::ProjectMma if value("PAIR") == 1 => {
+                    let alternate = (y..shape.cuts.count).step_by(2);
+                    (x / tiles, x % tiles, alternate.collect())
+                }
                 _ => {
                     let share = |y: usize| shape.cuts.count * y / build.grid.blocks.1;
-                    (x / tiles, x % tiles, share(y)..share(y + 1))
+                    let share = share(y)..share(y + 1);
+                    (x / tiles, x % tiles, share.collect())
                 }
             };
             made.push((
@@ -249,10 +254,15 @@ fn a_launch_makes_every_output_of_every_range_once() {
                 for (rows, columns, ranges) in made(&build, &shape) {
                     assert!(!rows.is_empty() && !columns.is_empty(), "{what}");
                     assert!(!ranges.is_empty(), "{what}");
-                    assert!(!is_whole || ranges.len() == shape.cuts.count, "{what}");
+                    let pair = match build.kernel {
+                        Kernel::ProjectMma => macro_of(&build, "PAIR"),
+                        _ => 0,
+                    };
+                    let all = shape.cuts.count.div_ceil(1 + pair);
+                    assert!(!is_whole || ranges.len() + pair >= all, "{what}");
                     for row in rows {
                         for column in columns.clone() {
-                            for range in ranges.clone() {
+                            for &range in &ranges {
                                 times[(row * outputs + column) * shape.cuts.count + range] += 1;
                             }
                         }
@@ -276,9 +286,9 @@ fn an_h200_is_filled() {
     };
     assert_eq!(launch("tf32", 64), ((4, 64), 160, 128, false));
     assert_eq!(launch("tf32", 512), ((8, 16), 256, 256, false));
-    assert_eq!(launch("tf32", 4096), ((64, 2), 256, 256, false));
+    assert_eq!(launch("tf32", 4096), ((64, 2), 256, 256, true));
     assert_eq!(launch("tf32", 8192), ((128, 1), 256, 256, true));
-    assert_eq!(launch("bf16", 4096), ((128, 1), 192, 256, true));
+    assert_eq!(launch("bf16", 4096), ((64, 2), 256, 256, true));
     assert_eq!(launch("bf16", 8192), ((128, 1), 256, 256, true));
 }
 
@@ -336,6 +346,7 @@ fn shared_memory_has_the_size_that_the_kernel_gives_it() {
         ("tf32", 1, Stored::Bf16, "sizeof(Shared)"),
         ("tf32", 8192, Stored::F32, "sizeof(Shared)"),
         ("bf16", 4096, Stored::Bf16, "sizeof(Shared)"),
+        ("tf32", 4096, Stored::F32, "sizeof(Shared)"),
         ("bf16", 64, Stored::F32, "sizeof(Shared)"),
         ("f16-mma", 17, Stored::F32, "sizeof(Shared)"),
         ("fp32", 64, Stored::Bf16, "WARPS * sizeof(Own)"),
