@@ -5,6 +5,9 @@
 //! catalogue. The rows are such that any two values of different axes meet in one of them, and small batches
 //! meet everything (scripts/make_crosscheck_list.py). Prints a line per row and recipe whose bits differ at
 //! `dot`, and a table at the end; exit code 1 if any do.
+//!
+//!   device_check                               the list, and every recipe twenty times
+//!   device_check DEPTH TOKENS SPLITS INPUTS    one row, such as 16384 4096 2 normal
 
 mod common;
 
@@ -59,10 +62,20 @@ fn main() -> ExitCode {
     let emulate = Emulate::new(info.arch, Level::detect());
     let mut totals: BTreeMap<(String, &'static str), Total> = BTreeMap::new();
     let mut batches: BTreeMap<(usize, usize), Batch> = BTreeMap::new();
-    let mut rows: Vec<Row> = csv::Reader::from_reader(LIST.as_bytes())
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let one = match arguments.as_slice() {
+        [] => None,
+        [depth, tokens, splits, inputs] => Some(format!("{depth},{tokens},{splits},{inputs}")),
+        _ => panic!("either no arguments or DEPTH TOKENS SPLITS INPUTS"),
+    };
+    let list = one.as_ref().map_or_else(
+        || LIST.to_owned(),
+        |row| format!("depth,tokens,splits,inputs\n{row}\n"),
+    );
+    let mut rows: Vec<Row> = csv::Reader::from_reader(list.as_bytes())
         .deserialize()
         .collect::<Result<_, _>>()
-        .expect("the list is a table");
+        .expect("rows of numbers and names");
     // Rows of one K and one kind share x.
     rows.sort_by(|a, b| (a.depth, &a.inputs, a.tokens).cmp(&(b.depth, &b.inputs, b.tokens)));
     prepare(&cuda, &rows);
@@ -85,7 +98,7 @@ fn main() -> ExitCode {
             batch.rows, batch.differing, batch.seconds
         );
     }
-    let repeated = repeats(&cuda);
+    let repeated = one.is_some() || repeats(&cuda);
     let agrees = report(&totals, rows.len());
     ExitCode::from(u8::from(!(agrees && repeated)))
 }

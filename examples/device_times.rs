@@ -67,7 +67,10 @@ fn main() -> ExitCode {
                 x_exact_in: Format::Bf16,
                 function: function.view(),
                 norm_eps: 1e-6,
-                launch: Launch { tokens, sms: 188 },
+                launch: Launch {
+                    tokens,
+                    sms: cuda.device().target().sms,
+                },
             };
             match cuda.time(timed, &inputs) {
                 Ok(timing) => format!(

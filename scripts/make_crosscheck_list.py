@@ -12,7 +12,7 @@ import pathlib
 
 AXES = {
     "depth": ["16384", "20480", "28672"],
-    "tokens": ["1", "13", "64", "128", "1000", "8192"],
+    "tokens": ["1", "13", "64", "128", "1000", "4096", "8192"],
     "splits": ["1", "2", "3", "7", "16", "32", "64", "engine", "tilelang", "triton-7"],
     "inputs": ["normal", "outlier", "copies", "scaled:1e-3", "scaled:7e4", "hostile", "hostile-f32"],
 }
