@@ -14,9 +14,15 @@ use crate::{
     tensor_core::Arch,
 };
 
+/// A user's own kernels of the projection, beside the emulator.
+pub(crate) type UsersKernels =
+    Box<dyn Fn(&Emulate, &MixRecipe, &MixInputs<'_>) -> Result<Mix, BackendError> + Send + Sync>;
+
 /// A device made of the emulator: its library's products are those of recipes, its times are made up.
 pub(crate) struct Pretend {
     emulate: Emulate,
+    /// What projects in place of the emulator.
+    pub(crate) kernels: Option<UsersKernels>,
     /// The recipes that stand in for the products.
     pub(crate) stand_ins: [&'static str; 3],
     /// Whether it has the library.
@@ -29,9 +35,18 @@ impl Pretend {
     pub(crate) fn new() -> Self {
         Self {
             emulate: Emulate::new(Arch::Sm90, Level::detect()),
+            kernels: None,
             stand_ins: ["fp32", "tf32", "bf16"],
             has_library: true,
             timed: Mutex::default(),
+        }
+    }
+
+    /// With kernels of its own.
+    pub(crate) fn with_kernels(kernels: UsersKernels) -> Self {
+        Self {
+            kernels: Some(kernels),
+            ..Self::new()
         }
     }
 
@@ -56,7 +71,10 @@ impl Backend for Pretend {
     }
 
     fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError> {
-        self.emulate.mix(recipe, inputs)
+        match &self.kernels {
+            Some(kernels) => kernels(&self.emulate, recipe, inputs),
+            None => self.emulate.mix(recipe, inputs),
+        }
     }
 
     fn split_sinkhorn<'a>(
