@@ -138,7 +138,7 @@ impl WrongKernel {
         let report: Value = serde_json::from_slice(&report)?;
         let replaced = &report["run"]["backend"]["kernels"];
         ensure!(
-            *replaced == [self.file.as_str()][..],
+            *replaced == serde_json::json!([self.file]),
             "the report names {replaced}"
         );
         let records = report["records"].as_array().context("no records")?;
