@@ -114,8 +114,8 @@ impl WrongKernel {
             u8::from(wrong.fails),
             self.structural
         );
-        let is_beyond = !(wrong.bound_ratio <= 1.0);
-        ensure!(is_beyond == self.structural, "the bound says otherwise");
+        let is_within = wrong.bound_ratio <= 1.0;
+        ensure!(is_within != self.structural, "the bound says otherwise");
         if let Some(slope) = self.slope {
             let off = (wrong.slope / slope - 1.0).abs();
             ensure!(off <= 0.1, "expected a slope of {slope:e}");
