@@ -131,7 +131,7 @@ pub enum ActivationsError {
         hidden: usize,
     },
     /// Recorded activations of a type that is none.
-    #[error("{tensor:?} in {path:?} has dtype {found}, expected BF16, F16 or F32; convert it")]
+    #[error("{tensor:?} in {path:?} has dtype {found:?}, expected BF16, F16 or F32; convert it")]
     WrongType {
         /// The file.
         path: PathBuf,

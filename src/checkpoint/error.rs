@@ -166,7 +166,7 @@ pub enum CheckpointError {
         because: String,
     },
     /// A tensor's type is none that it can have.
-    #[error("{} in {} has dtype {found}, expected F32, BF16 or F16; convert it back to F32", quoted(.tensor), quoted(.file))]
+    #[error("{} in {} has dtype {}, expected F32, BF16 or F16; convert it back to F32", quoted(.tensor), quoted(.file), quoted(.found))]
     WrongType {
         /// The stored name.
         tensor: String,

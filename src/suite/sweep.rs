@@ -10,8 +10,9 @@
 //! | `sweep` | tokens and SMs, under each recipe's own split rule |
 //! | `splits` | the number of ranges, in place of the rule's count; the boundaries stay the recipe's |
 //!
-//! Rows do not depend on each other. Points that cut K alike therefore share one computation over
-//! the longest batch among them, in slices, so that memory does not grow with the batch.
+//! Rows do not depend on each other in the emulator. There, points that cut K alike therefore share one
+//! computation over the longest batch among them, in slices, so that memory does not grow with the batch. A
+//! device is handed every batch whole: what its kernels do may depend on it.
 
 use std::ops::Range;
 
@@ -238,7 +239,8 @@ impl Rows<'_> {
         let mut row0: Option<Vec<u32>> = None;
         let mut computed: Vec<Computed> = Vec::new();
         for point in points {
-            let known = computed.iter().position(|done| done.ranges == point.ranges);
+            let shares = |done: &Computed| !self.is_device() && done.ranges == point.ranges;
+            let known = computed.iter().position(shares);
             let index = match known {
                 Some(index) => index,
                 None => {
@@ -258,18 +260,28 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// `mixes` of the longest batch among the points that cut K as `point` does.
+    fn is_device(&self) -> bool {
+        self.plan.backend.hardware().is_some()
+    }
+
+    /// `mixes` of the point on a device; of the longest batch among the points that cut K as `point` does on the
+    /// emulator.
     fn compute(&self, points: &[Point], point: &Point) -> Result<Array2<f32>, SuiteError> {
+        let Case { layer, site, .. } = *self.case;
+        let run = |case: &Case| -> Result<_, SuiteError> {
+            let inputs = case.mix_inputs(point.launch);
+            Ok(self.plan.backend.mix(&point.recipe, &inputs)?.mixes)
+        };
+        if self.is_device() {
+            let case = Case::load(self.plan, layer, site, 0..point.launch.tokens)?;
+            return run(&case.ok_or_else(|| SuiteError::no_site(self.plan))?);
+        }
         let alike = points.iter().filter(|other| other.ranges == point.ranges);
         let tokens = alike
             .map(|other| other.launch.tokens)
             .max()
             .unwrap_or_default();
-        let Case { layer, site, .. } = *self.case;
-        in_slices(self.plan, layer, site, tokens, |case| {
-            let inputs = case.mix_inputs(point.launch);
-            Ok(self.plan.backend.mix(&point.recipe, &inputs)?.mixes)
-        })
+        in_slices(self.plan, layer, site, tokens, run)
     }
 
     fn record(

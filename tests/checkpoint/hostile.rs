@@ -122,11 +122,17 @@ fn h6_other_dtypes_beside_ours() {
     let checkpoint = Checkpoint::open(&directory.write("a.safetensors", raw.bytes())).unwrap();
     assert!(checkpoint.hc(0, Site::Attn, NonFinite::Refuse).is_ok());
 
-    for dtype in ["I32", "U32", "F9_NEW"] {
+    for (dtype, shown) in [
+        ("I32", "'I32'"),
+        ("U32", "'U32'"),
+        ("F9_NEW", "'F9_NEW'"),
+        // A control character that JSON lets through.
+        ("\u{7f}32", r"'\u{7f}32'"),
+    ] {
         let raw = Raw::default().layer("layers.0.");
         let header = raw.header_text().replacen("F32", dtype, 1);
         let spec = directory.write("b.safetensors", raw.bytes_with_header(&header));
-        assert_refused(&spec, &["layers.0.hc_attn_base", dtype, "F32, BF16 or F16"]);
+        assert_refused(&spec, &["layers.0.hc_attn_base", shown, "F32, BF16 or F16"]);
     }
 }
 

@@ -7,6 +7,8 @@ mod device;
 mod disk;
 mod doctor;
 mod gates;
+mod kernels;
+mod libraries;
 mod mma;
 mod refusals;
 mod reproducible;

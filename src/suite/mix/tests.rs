@@ -6,6 +6,7 @@ mod hardware;
 mod nonfinite;
 mod records;
 mod repeat;
+mod wrong_kernels;
 
 use std::{
     path::{Path, PathBuf},

@@ -5,7 +5,7 @@ use ulpdrift_reference::simd::Level;
 use super::*;
 use crate::{
     activations::{Activations, Inputs},
-    backend::emulate::Emulate,
+    backend::{Backend, emulate::Emulate, hardware::tests::Pretend},
     checkpoint::{Checkpoint, NonFinite, SyntheticModel},
     recipe::{
         catalogue::{builtin, fp32},
@@ -18,22 +18,23 @@ use crate::{
 /// A sweep over layer 0, attn, of a synthetic model.
 fn sweep_of(model: SyntheticModel, recipes: &[MixRecipe], axes: &Axes) -> Outcome {
     let checkpoint = Checkpoint::synthetic(model, 0).expect("opens");
-    with_plan(&checkpoint, recipes, |plan| {
+    let backend = Emulate::new(Arch::Sm120, Level::detect());
+    with_plan(&backend, &checkpoint, recipes, |plan| {
         run(plan, axes, &|_, _, _| {}).expect("runs")
     })
 }
 
 fn with_plan<T>(
+    backend: &dyn Backend,
     checkpoint: &Checkpoint,
     recipes: &[MixRecipe],
     run: impl FnOnce(&Plan<'_>) -> T,
 ) -> T {
-    let backend = Emulate::new(Arch::Sm120, Level::detect());
     let inputs = Inputs::Normal;
     let activations = Activations::open(&inputs, 0, checkpoint.model()).expect("opens");
     run(&Plan {
         checkpoint,
-        backend: &backend,
+        backend,
         recipes,
         products: &[],
         time: false,
@@ -128,10 +129,46 @@ fn d7_batches_and_devices_to_a_whole_prefill_chunk() {
     Records::new(outcome.records).expect("every key is unique");
 }
 
+/// Known fault D7 as it was met: the kernel follows the token count, fp32 for some batches and TF32 for others.
+/// A device is handed each batch whole, though all have the same ranges, so that the jump is seen: at the very
+/// batch, in the bits of row 0 and in the error.
+#[test]
+fn d7_a_kernel_chosen_by_the_token_count_jumps_where_it_is_switched() {
+    let mut tf32 = recipes(&["tf32"]).remove(0);
+    tf32.projection.order = fp32().projection.order;
+    let switched = 768..1024;
+    let device = Pretend::with_kernels(Box::new(move |emulate, recipe, inputs| {
+        let recipe = match switched.contains(&inputs.x.nrows()) {
+            true => &tf32,
+            false => recipe,
+        };
+        emulate.mix(recipe, inputs)
+    }));
+    let checkpoint = Checkpoint::synthetic(SyntheticModel::Tiny, 0).expect("opens");
+    let axes = tokens(&[767, 768, 769, 1023, 1024, 1025], &[132]);
+    let outcome = with_plan(&device, &checkpoint, &[fp32()], |plan| {
+        run(plan, &axes, &|_, _, _| {}).expect("runs")
+    });
+    let is_tf32 = |record: &Record| (768..1024).contains(&record.key.tokens);
+    assert_eq!(outcome.records.len(), 6);
+    for record in &outcome.records {
+        let key = &record.key;
+        assert_eq!((key.splits, key.backend.as_str()), (Some(16), "cuda"));
+        assert_eq!(changed(record) > 0, is_tf32(record), "{key}");
+        let rel_l2 = record.measures.rel_l2.expect("measured").0;
+        let expected = match is_tf32(record) {
+            true => 1.7e-4..2.5e-4,
+            false => 0.0..1e-6,
+        };
+        assert!(expected.contains(&rel_l2), "{key}: {rel_l2:e}");
+    }
+}
+
 #[test]
 fn slices_change_no_bit() {
     let checkpoint = Checkpoint::synthetic(SyntheticModel::Tiny, 0).expect("opens");
     with_plan(
+        &Emulate::new(Arch::Sm120, Level::detect()),
         &checkpoint,
         &recipes(&["tf32", "fp32-simt", "bf16-prenorm"]),
         |plan| {

@@ -1,7 +1,12 @@
 //! The figures the tool is known by, on the built-in V4-Flash weights.
 
+use ndarray::s;
+
 use super::*;
-use crate::report::summary::{mean, median, values};
+use crate::{
+    backend::hardware::tests::Pretend,
+    report::summary::{mean, median, values},
+};
 
 const TOKENS: usize = 64;
 
@@ -106,31 +111,108 @@ fn d2_d4_tf32_is_never_mistaken_for_fp32() {
     assert_eq!(verdict_of(&outcome, "fp32"), Class::Exact);
 }
 
-/// Known fault D5: mappings stored in bf16. The gates lose three digits, and Sinkhorn's row sums say
-/// so as well.
+/// Known fault D5 in the mixes: stored in bf16 at any step, the gates lose three digits, and Sinkhorn's row sums
+/// say so as well.
 #[test]
 fn d5_mixes_stored_in_bf16_show_in_the_gates_and_the_row_sums() {
-    let mut stored = catalogue::fp32();
-    stored.name = "stored".to_owned();
-    stored.scaled = Storage::Bf16;
-    let outcome = flash(vec![catalogue::fp32(), stored], vec![0], vec![Site::Attn]);
-    let mixes = |variant| median_of(&outcome, variant, "rel_l2");
-    assert!(
-        (1.4e-3..1.9e-3).contains(&mixes("stored")),
-        "{:e}",
-        mixes("stored")
-    );
-    assert!(mixes("fp32") < 1e-6, "{:e}", mixes("fp32"));
-    let off_truth = |variant| {
-        let comb = at(&outcome.records, variant, "comb")[0];
-        (measure_of(comb, "row_sum_dev") - measure_of(comb, "row_sum_dev_ref")).abs()
+    let stored = |name: &str, store: fn(&mut MixRecipe)| {
+        let mut recipe = catalogue::fp32();
+        recipe.name = name.to_owned();
+        store(&mut recipe);
+        recipe
     };
+    let all = vec![
+        catalogue::fp32(),
+        stored("scaled", |recipe| recipe.scaled = Storage::Bf16),
+        stored("output", |recipe| recipe.output = Storage::Bf16),
+        stored("partials", |recipe| {
+            recipe.projection.order = Order::Chains {
+                splits: SplitRule::fixed(64),
+                partials: Storage::Bf16,
+            };
+        }),
+    ];
+    let outcome = flash(all, vec![0], vec![Site::Attn]);
+    let mixes = |variant| median_of(&outcome, variant, "rel_l2");
+    assert!(mixes("fp32") < 1e-6, "{:e}", mixes("fp32"));
+    let off_truth = |variant| row_sums_off(&outcome, variant);
     assert!(off_truth("fp32") < 1e-5, "{:e}", off_truth("fp32"));
-    assert!(
-        off_truth("stored") > 10.0 * off_truth("fp32"),
-        "{:e}",
-        off_truth("stored")
-    );
-    let columns = at(&outcome.records, "stored", "comb")[0];
-    assert!(measure_of(columns, "col_sum_dev") < 1e-5);
+    for variant in ["scaled", "output", "partials"] {
+        let lost = mixes(variant);
+        assert!((1.4e-3..1.9e-3).contains(&lost), "{variant}: {lost:e}");
+        let off = off_truth(variant);
+        assert!(off > 10.0 * off_truth("fp32"), "{variant}: {off:e}");
+        let columns = at(&outcome.records, variant, "comb")[0];
+        assert!(measure_of(columns, "col_sum_dev") < 1e-5, "{variant}");
+    }
+}
+
+/// How much further from 1 than in truth the worst row of comb sums up.
+fn row_sums_off(outcome: &Outcome, variant: &str) -> f64 {
+    let comb = at(&outcome.records, variant, "comb")[0];
+    (measure_of(comb, "row_sum_dev") - measure_of(comb, "row_sum_dev_ref")).abs()
+}
+
+/// Known fault D5 as it was met, n = 4 and K from 4096 to 28672 in 1, 8 and 16 ranges: gates and comb stored in
+/// bf16 took `pre` from 8.4e-6 to 1.56e-3 and the row sums to 2.9e-3. 64 tokens and not 4096, which the figures
+/// do not depend on.
+///
+/// Other weights, so within what any weights give. Half an ulp of bf16 is 2⁻⁸ of a value just above a power of two
+/// and 2⁻⁹ just below one; errors spread evenly up to it are a root of 3 smaller in the mean square. A row of
+/// comb is off by at most 2⁻⁸ of its sum; the worst of 256 rows by at least half of what was met.
+#[test]
+fn d5_gates_stored_in_bf16_lose_what_they_lost_there() {
+    let setup = Setup {
+        recipes: [1, 8, 16].map(|splits| with_splits("fp32", splits)).into(),
+        layers: vec![0],
+        sites: vec![Site::Attn],
+        tokens: Some(TOKENS),
+        ..Setup::synthetic(SyntheticModel::Pro)
+    };
+    let kept = Pretend::new();
+    let mut stored = Pretend::new();
+    stored.gates = Storage::Bf16;
+    let whole = setup.with_plan(&kept, |plan| {
+        let case = Case::load(plan, 0, Site::Attn, 0..TOKENS);
+        case.expect("loads").expect("there")
+    });
+    let half_ulp = 2f64.powi(-8);
+    let in_pre = half_ulp / 2.0 / 3f64.sqrt()..half_ulp / 3f64.sqrt();
+    let in_rows = 2.9e-3 / 2.0..half_ulp;
+    assert!(in_pre.contains(&1.56e-3) && in_rows.contains(&2.9e-3));
+    for depth in [4096, 16384, 28672] {
+        let case = first_columns(&whole, depth);
+        let kept = setup.run_case(&kept, &case);
+        let stored = setup.run_case(&stored, &case);
+        for recipe in &setup.recipes {
+            let variant = &recipe.name;
+            let pre = |outcome| measure_of(at(outcome, variant, "pre")[0], "rel_l2");
+            let (before, after) = (pre(&kept.records), pre(&stored.records));
+            assert!(before < 8.4e-6, "{variant}, K = {depth}: {before:e}");
+            let what = format!("{variant}, K = {depth}");
+            assert!(in_pre.contains(&after), "{what}: {after:e}");
+            let rows = row_sums_off(&stored, variant);
+            assert!(in_rows.contains(&rows), "{what}: {rows:e}");
+            let kept = row_sums_off(&kept, variant);
+            assert!(is_within(kept, 1e-5), "{what}: {kept:e}");
+        }
+    }
+}
+
+/// A case of the first `depth` columns of x and weights, without offsets, and with logits as large whatever the
+/// depth: small enough for Sinkhorn to end at sums of 1 in truth.
+fn first_columns(case: &Case, depth: usize) -> Case {
+    let size = (4096.0 / depth as f32).sqrt();
+    let function = case.weights.function.slice(s![.., ..depth]);
+    let function = function.mapv(|weight| weight * size);
+    Case {
+        x: case.x.slice(s![.., ..depth]).to_shared(),
+        function_squares: squares(Level::detect(), function.view()).into_shared(),
+        weights: Arc::new(HcWeights {
+            base: vec![0.0; case.weights.base.len()],
+            function,
+            ..*case.weights
+        }),
+        ..case.clone()
+    }
 }

@@ -155,3 +155,20 @@ fn the_emulator_has_neither_library_nor_clock() {
         });
     }
 }
+
+/// Known fault I12: another engine was measured than the one under test. Every row, of every suite and
+/// variant, names the backend that ran.
+#[test]
+fn i12_every_row_names_the_backend_that_ran() {
+    let names = |outcome: &Outcome| {
+        let of = |record: &Record| (record.key.backend.clone(), record.key.arch.clone());
+        let mut names: Vec<_> = outcome.records.iter().map(of).collect();
+        names.dedup();
+        names
+    };
+    let named = |backend: &str, arch: &str| [(backend.to_owned(), arch.to_owned())];
+    let outcome = setup(&["fp32", "bf16"]).run_on(&Pretend::new());
+    assert_eq!(names(&outcome), named("cuda", "sm_90"));
+    let outcome = Setup::tiny().run();
+    assert_eq!(names(&outcome), named("emulate", "sm_120"));
+}
