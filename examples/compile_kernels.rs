@@ -6,8 +6,8 @@
 //! assembler said of its registers and spills. Builds that come out the same are compiled once.
 //!
 //! Beside the catalogue stand recipes of one switch each, since every built-in one has the same
-//! epilogue, and the recombinations, which belong to no mixing recipe. Tokens, splits and storage of x are
-//! varied as far as they change a macro.
+//! epilogue; the recombinations, which belong to no mixing recipe; and what the recorded vectors are made
+//! with, each matrix instruction by itself and the conversions. Launches are few: see `LAUNCHES`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -33,7 +33,7 @@ use ulpdrift::{
         catalogue::{builtin, fp32},
         splits::{Boundaries, Launch, SplitCount},
     },
-    tensor_core::Arch,
+    tensor_core::{Arch, Family, Instruction},
 };
 
 /// Outputs of the projection: (2 + hc) hc.
@@ -44,8 +44,22 @@ const HC: usize = 4;
 const WIDTH: usize = 4096;
 /// Multiprocessors of the device that the kernels are laid out for.
 const SMS: usize = 132;
-/// Batches: ranges shared out over blocks of one warp, and of four; all ranges in a block.
-const TOKENS: [usize; 3] = [64, 512, 8192];
+/// Batches and how x is stored. Ranges shared out over blocks of one warp, and of four, where they end anywhere; all
+/// ranges in a block, where they end as production's do. Each way to bring x, to multiply and to end meets both
+/// storages of x; everything in between differs in numbers only.
+const LAUNCHES: [(usize, Stored, Ends); 4] = [
+    (64, Stored::Bf16, Ends::Anywhere),
+    (512, Stored::F32, Ends::Anywhere),
+    (8192, Stored::Bf16, Ends::OfRecipe),
+    (8192, Stored::F32, Ends::OfRecipe),
+];
+
+/// Where ranges end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    OfRecipe,
+    Anywhere,
+}
 
 #[derive(Parser)]
 struct Arguments {
@@ -113,14 +127,35 @@ struct Manifest {
 enum Recipe {
     Mix(Box<MixRecipe>),
     Recombine(Recombine),
+    Tiles(Tiles),
+    Convert(Convert),
 }
+
+/// A matrix instruction by itself.
+#[derive(Clone, Serialize)]
+struct Tiles {
+    operand: String,
+    k: usize,
+    #[serde(skip)]
+    instruction: Instruction,
+}
+
+/// The conversions by themselves; nothing to choose.
+#[derive(Clone, Serialize)]
+struct Convert {}
 
 impl Recipe {
     /// What it needs, whatever the shape, with x in `x`.
     fn builds(&self, x: Stored, arch: Arch) -> Vec<Build> {
         match self {
             Self::Mix(recipe) => mix_builds(recipe, x, arch),
-            Self::Recombine(recipe) => recombine_builds(recipe, x),
+            Self::Recombine(recipe) => vec![recombine_build(recipe, x)],
+            Self::Tiles(tiles) => {
+                let has_it = arch.rule(tiles.instruction).is_ok();
+                let build = has_it.then(|| options::tiles(tiles.instruction, 1));
+                build.into_iter().collect()
+            }
+            Self::Convert(_) => vec![options::convert(1)],
         }
     }
 }
@@ -219,9 +254,26 @@ fn sources(folder: Option<&Path>) -> Result<Sources> {
 fn recipes() -> BTreeMap<String, Recipe> {
     let mix = mix_recipes().into_iter();
     let recombine = recombinations().into_iter();
+    let convert = ("conversions".to_owned(), Recipe::Convert(Convert {}));
     mix.map(|recipe| (recipe.name.clone(), Recipe::Mix(Box::new(recipe))))
         .chain(recombine.map(|(name, recipe)| (name.to_owned(), Recipe::Recombine(recipe))))
+        .chain(tiles())
+        .chain([convert])
         .collect()
+}
+
+/// Every `mma.sync` that some arch has.
+fn tiles() -> impl Iterator<Item = (String, Recipe)> {
+    let all = Arch::ALL.into_iter().flat_map(Arch::instructions);
+    let ours = all.filter(|instruction| instruction.family == Family::MmaSync);
+    ours.map(|instruction| {
+        let tiles = Tiles {
+            operand: instruction.operand.to_string(),
+            k: instruction.k,
+            instruction,
+        };
+        (instruction.to_string(), Recipe::Tiles(tiles))
+    })
 }
 
 /// The recombinations with a name, and one that stores its terms in fp32.
@@ -336,36 +388,33 @@ fn mix_builds(recipe: &MixRecipe, x: Stored, arch: Arch) -> Vec<Build> {
     };
     let stores = (recipe.output, recipe.scaled);
     let mut builds = Vec::new();
-    for tokens in TOKENS {
+    for (tokens, _, ends) in LAUNCHES.into_iter().filter(|&(_, stored, _)| stored == x) {
         let launch = Launch { tokens, sms: SMS };
-        for order in [recipe.projection.order, unaligned(recipe.projection.order)] {
-            let mut projection = recipe.projection.clone();
-            projection.order = order;
-            let sizes = (tokens, OUTPUTS, depth);
-            let shape = Shape::new(&projection, sizes, launch, x, target);
-            builds.extend(options::pack_weights(&projection, &shape).map(|(build, _)| build));
-            builds.push(options::projection(&projection, stores, &shape).build);
-            builds.push(options::rms(&projection, &shape).0);
-            builds.push(options::finish(&projection, stores, &shape));
+        let mut projection = recipe.projection.clone();
+        if ends == Ends::Anywhere {
+            projection.order = unaligned(projection.order);
         }
+        let shape = Shape::new(&projection, (tokens, OUTPUTS, depth), launch, x, target);
+        builds.extend(options::pack_weights(&projection, &shape).map(|(build, _)| build));
+        builds.push(options::projection(&projection, stores, &shape).build);
+        builds.push(options::rms(&projection, &shape).0);
+        builds.push(options::finish(&projection, stores, &shape));
         builds.push(options::split_sinkhorn(&recipe.epilogue, HC, tokens));
         builds.push(options::collapse(&recipe.epilogue, HC, tokens, WIDTH, x));
     }
     builds
 }
 
-fn recombine_builds(recipe: &Recombine, x: Stored) -> Vec<Build> {
-    let build = |f| {
-        let shape = StreamShape {
-            tokens: 1,
-            hc: HC,
-            width: WIDTH,
-            x,
-            f,
-        };
-        options::recombine(recipe, shape)
+/// What the sublayer made, stored as x is.
+fn recombine_build(recipe: &Recombine, x: Stored) -> Build {
+    let shape = StreamShape {
+        tokens: 1,
+        hc: HC,
+        width: WIDTH,
+        x,
+        f: x,
     };
-    [Stored::Bf16, Stored::F32].map(build).into()
+    options::recombine(recipe, shape)
 }
 
 /// The order with ranges that end anywhere, if it has ranges.

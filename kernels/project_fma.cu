@@ -35,6 +35,12 @@ typedef float X;
 #define PIECE (16 / (int)sizeof(X))
 #define PIECES (CHUNK / PIECE)
 #define STEP 4
+// Steps of a chunk at once. Sixteen warps leave a thread 128 registers, and what sm_100 makes of a whole chunk takes more.
+#if __CUDA_ARCH__ >= 1000 && WARPS > 8
+#define STEPS_AT_ONCE 1
+#else
+#define STEPS_AT_ONCE (CHUNK / STEP)
+#endif
 
 // Rows that are read together meet different banks: piece p of row r lies at p ^ swizzled(r).
 __device__ __forceinline__ int swizzled(int row) { return row / (8 / PIECES) % PIECES; }
@@ -164,7 +170,7 @@ __device__ __forceinline__ void step(Tile& tile, const Stage& stage, int k, int 
 template <int X_PART, int W_PART>
 __device__ __forceinline__ void multiply_chunk(Tile& tile, const Stage& stage, int held) {
     if (held >= CHUNK) {
-#pragma unroll
+#pragma unroll STEPS_AT_ONCE
         for (int k = 0; k < CHUNK; k += STEP) step<X_PART, W_PART, true>(tile, stage, k, STEP);
         return;
     }
