@@ -44,12 +44,13 @@ const HC: usize = 4;
 const WIDTH: usize = 4096;
 /// Multiprocessors of the device that the kernels are laid out for.
 const SMS: usize = 132;
-/// Batches and how x is stored. Ranges shared out over blocks of one warp, and of four, where they end anywhere; all
-/// ranges in a block, where they end as production's do. Each way to bring x, to multiply and to end meets both
-/// storages of x; everything in between differs in numbers only.
-const LAUNCHES: [(usize, Stored, Ends); 4] = [
+/// Batches and how x is stored. Small ones share ranges out, over blocks of one warp and of four, here where they end
+/// anywhere; a block takes all of a large one's, here where production's end; in between, narrower tiles or several
+/// blocks to a tile add the sums. The rest differs in numbers only.
+const LAUNCHES: [(usize, Stored, Ends); 5] = [
     (64, Stored::Bf16, Ends::Anywhere),
     (512, Stored::F32, Ends::Anywhere),
+    (4096, Stored::Bf16, Ends::OfRecipe),
     (8192, Stored::Bf16, Ends::OfRecipe),
     (8192, Stored::F32, Ends::OfRecipe),
 ];
