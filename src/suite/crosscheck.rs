@@ -1,8 +1,8 @@
 //! Two backends on one case: which bits differ, stage by stage.
 //!
 //! Each stage is run on both with the same inputs, those that the first backend made, so that a
-//! difference shows where it arises and nowhere after. At `dot` there is to be none: NaN compares as
-//! NaN, everything else bit by bit. Gates and Sinkhorn rest on the device's own `expf`, so that there some
+//! difference shows where it arises and nowhere after. There is to be none, NaN comparing as NaN and everything
+//! else bit by bit, but for gates and Sinkhorn: they rest on the device's own `expf`, so that some of their
 //! elements may differ by a few ulps, which are counted.
 //!
 //! After the stages of the mixing kernel come the streams X' that a recombination makes, before they are
@@ -43,8 +43,15 @@ pub const COMPARED: [Compared; 9] = [
 ];
 
 impl Compared {
-    /// The stage that has to agree in every bit.
+    /// The projection's.
     pub const DOT: Self = Self::Mix(Stage::Dot);
+
+    /// Whether it is made of IEEE operations alone, so that every bit has to agree.
+    #[must_use]
+    pub fn is_exact(self) -> bool {
+        let through_exp = [Stage::Pre, Stage::Post, Stage::Comb].map(Self::Mix);
+        !through_exp.contains(&self)
+    }
 
     /// The name in tables.
     #[must_use]

@@ -114,6 +114,13 @@ impl Device {
         Self { cache, ..self }
     }
 
+    /// Lays its kernels out for so many multiprocessors: fewer, and a small batch runs what a large one would.
+    #[must_use]
+    pub fn laid_out_for(mut self, sms: usize) -> Self {
+        self.facts.sms = sms;
+        self
+    }
+
     /// The CUDA version that the driver supports: major, minor.
     #[must_use]
     pub fn driver_version(&self) -> (u32, u32) {

@@ -78,6 +78,15 @@ impl Cuda {
         }
     }
 
+    /// Lays its kernels out for so many multiprocessors, see [`Device::laid_out_for`].
+    #[must_use]
+    pub fn laid_out_for(self, sms: usize) -> Self {
+        Self {
+            device: self.device.laid_out_for(sms),
+            ..self
+        }
+    }
+
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {

@@ -22,7 +22,7 @@ struct Row<'a> {
     stages: Vec<Difference>,
 }
 
-/// Compares every variant at every site; 1 if stage `dot` differs anywhere.
+/// Compares every variant at every site; 1 if a stage differs whose every bit has to agree.
 ///
 /// # Errors
 /// A case cannot be read, or a backend cannot run it.
@@ -69,7 +69,7 @@ pub fn run(args: &RunArgs, plan: &Plan<'_>, products: &Products) -> anyhow::Resu
         );
     }
     print::result(&text)?;
-    let agrees = rows.iter().all(|row| row.at(Compared::DOT) == 0);
+    let agrees = rows.iter().all(Row::agrees);
     Ok(ExitCode::from(if agrees && cases > 0 {
         exit::GOOD
     } else {
@@ -93,9 +93,14 @@ impl Row<'_> {
         }
     }
 
-    fn at(&self, stage: Compared) -> u64 {
-        let found = self.stages.iter().find(|found| found.stage == stage);
-        found.map_or(0, |found| found.differing)
+    /// The stages whose every bit has to agree, and does not.
+    fn wrong(&self) -> impl Iterator<Item = &Difference> {
+        let exact = self.stages.iter().filter(|found| found.stage.is_exact());
+        exact.filter(|found| found.differing > 0)
+    }
+
+    fn agrees(&self) -> bool {
+        self.wrong().next().is_none()
     }
 }
 
@@ -129,11 +134,13 @@ fn describe(plan: &Plan<'_>, cases: usize, rows: &[Row<'_>]) -> String {
     }
     let _ = writeln!(text, "{}", table.trim_fmt());
     for row in rows {
-        let dot = row.stages.iter().find(|found| found.stage == Compared::DOT);
-        if let Some(first) = dot.and_then(|dot| dot.first) {
+        for (stage, first) in row
+            .wrong()
+            .filter_map(|found| Some((found.stage.name(), found.first?)))
+        {
             let _ = writeln!(
                 text,
-                "{}: dot differs first at element {}: {:e} ({:08x}) emulated, {:e} ({:08x}) on the device",
+                "{}: {stage} differs first at element {}: {:e} ({:08x}) emulated, {:e} ({:08x}) on the device",
                 row.variant,
                 first.index,
                 first.one,

@@ -24,8 +24,6 @@ const CHUNK: usize = 128;
 const SEVERAL: usize = 4;
 /// Bytes of x that a block has on their way.
 const IN_FLIGHT: usize = 64 << 10;
-/// Most places for chunks.
-const MOST_STAGES: usize = 6;
 /// Elements by which rows of x lie further apart in shared memory than a chunk.
 const APART: usize = 8;
 
@@ -131,8 +129,9 @@ impl Cut {
 
     fn stages(self, shape: &Shape, unit: Unit) -> usize {
         let most = self.room(shape) / self.stage_bytes(shape, unit);
+        let chunks = shape.cuts.depth.div_ceil(self.chunk) / self.shares;
         let wanted = 1 + IN_FLIGHT.div_ceil(self.x_bytes(shape));
-        wanted.min(MOST_STAGES).min(most).max(2)
+        wanted.min(chunks).min(most).max(2)
     }
 
     /// Its macros and its launch.
