@@ -65,7 +65,12 @@ struct Inputs {
 // A lane's pieces of 16 bytes of x and of w: one in so many rows, all at the same k. A row that is not there is stood in
 // for, and not stored.
 struct Pieces {
-    enum { X_APART = 32 / PIECES, X_COUNT = TOKENS / X_APART, W_APART = 32 / (CHUNK / 4), W_COUNT = (WIDTH + W_APART - 1) / W_APART };
+    enum {
+        X_APART = 32 / PIECES,
+        X_COUNT = TOKENS / X_APART,
+        W_APART = 32 / (CHUNK / 4),
+        W_COUNT = (WIDTH + W_APART - 1) / W_APART
+    };
     const X* x[X_COUNT];
     const float* w[W_COUNT];
     int x_k, w_k, x_row, w_row;

@@ -6,7 +6,8 @@
 //   splits, unit, each, extra: the ranges, by ranges.cuh
 //
 // Macros from the host: UNIT, X_BF16, X_ROUND, NORM_BEFORE, N_TILES = ceil(N / 8), CHUNK, WARPS, STAGES, BULK (from
-// sm_90 on), WHOLE, PAIR (WHOLE, from sm_90 on), VECTOR (every bound and K are multiples of 8), PARTIALS, OUTPUT and SCALED as in finish.cuh, and the products of a compensated recipe: PRODUCTS of them, and PRODUCT_LIST, one
+// sm_90 on), WHOLE, PAIR (WHOLE, from sm_90 on), VECTOR (every bound and K are multiples of 8), PARTIALS, OUTPUT and
+// SCALED as in finish.cuh, and the products of a compensated recipe: PRODUCTS of them, and PRODUCT_LIST, one
 // PRODUCT(number, part of x, part of w) each, in the order their chains run.
 //
 // Tiles: a block takes 16 * WARPS tokens, all outputs and, of gridDim.y equal shares of the ranges, one. k goes by in

@@ -18,6 +18,7 @@ use crate::{
 
 /// Alignment of k that the kernels' vector copies need.
 const VECTOR: usize = 8;
+
 /// What a projection runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -133,6 +134,7 @@ pub fn projection(
     let (kernel, grid, is_whole) = match (projection.order, projection.unit) {
         (Order::ThreadStrided { threads }, _) => {
             define(&mut options, "STRIDED_THREADS", threads);
+            define(&mut options, "W_ROUND", rounding(projection.weight));
             let grid = Grid {
                 blocks: (shape.tokens, shape.outputs),
                 threads: threads.clamp(1, THREADS),
@@ -149,6 +151,7 @@ pub fn projection(
             };
         }
         (Order::Chains { .. }, Unit::FmaF32) => {
+            define(&mut options, "W_ROUND", rounding(projection.weight));
             let cut = fma::Cut::of(shape);
             let grid = cut.grid(&mut options, shape);
             (Kernel::ProjectFma, grid, cut.is_whole)
@@ -255,7 +258,7 @@ fn finish_options(projection: &Projection, output: Storage, scaled: Storage) -> 
     options
 }
 
-/// What both operands go through on their way into the unit.
+/// What the operands go through on their way into the unit; packed weights have been through theirs.
 fn operand_options(projection: &Projection, shape: &Shape) -> Vec<String> {
     let before = projection.norm == NormPlacement::Before;
     let as_it_is = shape.x == Stored::Bf16
@@ -276,7 +279,6 @@ fn operand_options(projection: &Projection, shape: &Shape) -> Vec<String> {
     let mut options = Vec::new();
     define(&mut options, "X_BF16", usize::from(shape.x == Stored::Bf16));
     define(&mut options, "X_ROUND", rounding(x));
-    define(&mut options, "W_ROUND", rounding(projection.weight));
     define(&mut options, "NORM_BEFORE", usize::from(before));
     define(&mut options, "PRODUCTS", products.len());
     options.push(format!("-DPRODUCT_LIST={}", list.join(" ")));
