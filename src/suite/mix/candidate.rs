@@ -1,6 +1,8 @@
 //! One recipe run through every stage of a case.
 
-use ndarray::{Array2, ArrayView2};
+use std::ops::Range;
+
+use ndarray::{Array2, ArrayView2, s};
 
 use crate::{
     backend::{Backend, BackendError},
@@ -127,6 +129,20 @@ impl Candidate {
         let mix = backend.mix(recipe, &case.mix_inputs(launch))?;
         let splits = Some(mix.splits);
         Self::from_mixes(backend, recipe, case, [mix.dot, mix.mixes], splits)
+    }
+
+    /// The outputs of some tokens.
+    #[must_use]
+    pub fn rows(&self, tokens: Range<usize>) -> Self {
+        let rows = |stage: &Array2<f32>| stage.slice(s![tokens.clone(), ..]).to_owned();
+        Self {
+            dot: rows(&self.dot),
+            mixes: rows(&self.mixes),
+            pre: rows(&self.pre),
+            post: rows(&self.post),
+            comb: rows(&self.comb),
+            splits: self.splits,
+        }
     }
 
     /// Runs every stage that follows the projection and the RMS factor.

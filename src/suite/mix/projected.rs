@@ -2,8 +2,10 @@
 //!
 //! Rows do not depend on each other, so a slice gets the bits it has in the whole batch. What a slice
 //! needs besides x (operands rounded by a recipe, transposed panels) is gone before the next, and
-//! what stays of it is [T, 24]. A library's product runs on the whole batch: its order is that of the
-//! shape.
+//! what stays of it is [T, 24]. A device runs the whole batch: what a user's kernel or a library's product
+//! does may depend on it, and what is measured is what would be deployed.
+
+use std::{borrow::Cow, ops::Range};
 
 use rayon::prelude::*;
 
@@ -13,6 +15,7 @@ use super::{
     rows::{Bounds, bounds},
 };
 use crate::{
+    backend::BackendError,
     recipe::{MixRecipe, catalogue, splits::Launch},
     suite::{
         Plan, SuiteError,
@@ -73,10 +76,24 @@ impl Projected {
     /// A recipe the backend cannot run.
     pub fn run(plan: &Plan<'_>, case: &Case, launch: Launch) -> Result<Self, SuiteError> {
         let tokens = case.x.nrows();
-        let mut whole = slice(plan, &case.tokens(0..tokens.min(SLICE)), launch)?;
+        let of_device = match plan.backend.hardware() {
+            Some(_) => of_device(plan, case, launch)?,
+            None => Vec::new(),
+        };
+        let slice = |rows: Range<usize>| {
+            let part = case.tokens(rows.clone());
+            let ran = |recipe: &MixRecipe| {
+                let found = of_device.iter().find(|(known, _)| **known == *recipe);
+                match found {
+                    Some((_, candidate)) => Ok(candidate.rows(rows.clone())),
+                    None => Candidate::run(plan.backend, recipe, &part, launch),
+                }
+            };
+            slice(plan, &part, launch, &ran)
+        };
+        let mut whole = slice(0..tokens.min(SLICE))?;
         for start in (SLICE..tokens).step_by(SLICE) {
-            let part = case.tokens(start..(start + SLICE).min(tokens));
-            whole.append(&slice(plan, &part, launch)?);
+            whole.append(&slice(start..(start + SLICE).min(tokens))?);
         }
         whole.products = products::run(plan, case, launch)?;
         Ok(whole)
@@ -108,17 +125,39 @@ impl Projected {
     }
 }
 
-fn slice(plan: &Plan<'_>, case: &Case, launch: Launch) -> Result<Projected, SuiteError> {
+/// What the device makes of the whole batch under every recipe that is asked for.
+fn of_device<'a>(
+    plan: &'a Plan<'_>,
+    case: &Case,
+    launch: Launch,
+) -> Result<Vec<(Cow<'a, MixRecipe>, Candidate)>, SuiteError> {
+    let asked = plan.recipes.iter().chain([plan.against]).map(Cow::Borrowed);
+    let mut ran: Vec<(Cow<'a, MixRecipe>, Candidate)> = Vec::new();
+    for recipe in asked.chain([Cow::Owned(catalogue::fp32())]) {
+        if ran.iter().all(|(known, _)| *known != recipe) {
+            let candidate = Candidate::run(plan.backend, &recipe, case, launch)?;
+            ran.push((recipe, candidate));
+        }
+    }
+    Ok(ran)
+}
+
+fn slice(
+    plan: &Plan<'_>,
+    case: &Case,
+    launch: Launch,
+    ran: &(dyn Fn(&MixRecipe) -> Result<Candidate, BackendError> + Sync),
+) -> Result<Projected, SuiteError> {
     let recipes: Vec<&MixRecipe> = plan.recipes.iter().collect();
     let references = References::new(plan.level, case, launch, &recipes);
-    let against = Candidate::run(plan.backend, plan.against, case, launch)?;
-    let yardstick = yardstick(plan, case, launch, &against)?;
+    let against = ran(plan.against)?;
+    let yardstick = yardstick(plan, &against, ran)?;
     let outputs = |index: usize, recipe: &MixRecipe| -> Result<Outputs, SuiteError> {
         let exact = references.exact(index, recipe);
         let candidate = if recipe == plan.against {
             against.clone()
         } else {
-            Candidate::run(plan.backend, recipe, case, launch)?
+            ran(recipe)?
         };
         let model = Model {
             exact: exact.stages(case, &recipe.projection, &references.truth),
@@ -152,20 +191,17 @@ fn slice(plan: &Plan<'_>, case: &Case, launch: Launch) -> Result<Projected, Suit
 
 fn yardstick(
     plan: &Plan<'_>,
-    case: &Case,
-    launch: Launch,
     against: &Candidate,
+    ran: &dyn Fn(&MixRecipe) -> Result<Candidate, BackendError>,
 ) -> Result<Yardstick, SuiteError> {
     let fp32 = catalogue::fp32();
-    if *plan.against == fp32 {
-        return Ok(Yardstick {
-            mixes: against.mixes.clone(),
-            splits: against.splits,
-        });
-    }
-    let own = plan.backend.mix(&fp32, &case.mix_inputs(launch))?;
+    let own = if *plan.against == fp32 {
+        against.clone()
+    } else {
+        ran(&fp32)?
+    };
     Ok(Yardstick {
         mixes: own.mixes,
-        splits: Some(own.splits),
+        splits: own.splits,
     })
 }

@@ -1,8 +1,10 @@
 //! A library's products and times, on a device made of the emulator.
 
+use std::sync::Mutex;
+
 use super::*;
 use crate::{
-    backend::{BackendError, hardware::tests::Pretend},
+    backend::{BackendError, MixInputs, hardware::tests::Pretend},
     format::Rounding,
     measure::value::Value,
     recipe::library::InputRounding,
@@ -171,4 +173,39 @@ fn i12_every_row_names_the_backend_that_ran() {
     assert_eq!(names(&outcome), named("cuda", "sm_90"));
     let outcome = Setup::tiny().run();
     assert_eq!(names(&outcome), named("emulate", "sm_120"));
+}
+
+/// Whatever its kernels do with a batch, they are handed it whole; the records are those of the slices that the
+/// emulator runs.
+#[test]
+fn a_device_is_handed_every_batch_whole() {
+    const TOKENS: usize = 1100;
+    let mut setup = setup(&["fp32", "tf32", "bf16"]);
+    setup.products.clear();
+    setup.tokens = Some(TOKENS);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let kernels = {
+        let seen = seen.clone();
+        move |emulate: &Emulate, recipe: &MixRecipe, inputs: &MixInputs<'_>| {
+            let batch = (recipe.name.clone(), inputs.x.nrows());
+            seen.lock().unwrap().push(batch);
+            emulate.mix(recipe, inputs)
+        }
+    };
+    let device = setup.run_on(&Pretend::with_kernels(Box::new(kernels)));
+    let sites = device.records.len() / 3 / STAGES.len();
+    assert!(sites > 0);
+    assert_eq!(seen.lock().unwrap().len(), 3 * sites);
+    assert!(
+        seen.lock()
+            .unwrap()
+            .iter()
+            .all(|(_, tokens)| *tokens == TOKENS)
+    );
+    let sliced = setup.run_on(&Emulate::new(Arch::Sm90, Level::detect()));
+    let measures = |outcome: &Outcome| -> Vec<Measures> {
+        let records = outcome.records.iter();
+        records.map(|record| record.measures.clone()).collect()
+    };
+    assert_eq!(measures(&device), measures(&sliced));
 }
