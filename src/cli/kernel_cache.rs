@@ -14,7 +14,8 @@ pub const CACHE_VARIABLE: &str = "ULPDRIFT_CACHE";
 /// # Errors
 /// The variable says something else.
 pub fn open() -> anyhow::Result<Cache> {
-    let Some(said) = env::var_os(CACHE_VARIABLE) else {
+    let said = env::var_os(CACHE_VARIABLE).filter(|said| !said.is_empty());
+    let Some(said) = said else {
         return Ok(Cache::of_user());
     };
     ensure!(

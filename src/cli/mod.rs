@@ -177,8 +177,8 @@ mod tests {
         ] {
             assert_eq!(exit_code(&error), exit::NO_DEVICE, "{error:#}");
         }
-        let flag = CudaError::NoSuchDevice { asked: 1, count: 1 };
-        assert_eq!(exit_code(&flag.into()), exit::BAD_INPUT);
+        let other = CudaError::NoSuchDevice { asked: 1, count: 1 };
+        assert_eq!(exit_code(&other.into()), exit::NO_DEVICE);
         assert_eq!(exit_code(&anyhow::Error::msg("no file")), exit::BAD_INPUT);
     }
 

@@ -3,7 +3,7 @@
 #[path = "../../examples/common/wrong_kernels.rs"]
 mod wrong_kernels;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs};
 
 use ulpdrift::{
     backend::cuda::{
@@ -19,7 +19,7 @@ use ulpdrift::{
 
 use crate::{
     doctor::{pinned_nvrtc, skipped},
-    scene::BINARY,
+    scene::{BINARY, Scene},
 };
 use wrong_kernels::{Tool, WrongKernel};
 
@@ -90,4 +90,44 @@ fn wrong_kernels_are_noticed_and_right_ones_accepted() {
     for wrong in wrong_kernels::all().unwrap() {
         wrong.check(&tool).unwrap();
     }
+}
+
+/// Whatever stands in the folder is measured or refused: a kernel that is not would be taken for ours.
+#[test]
+fn a_file_that_would_not_be_measured_is_refused() {
+    let scene = Scene::new();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let folder = elsewhere.path();
+    let line = format!("run synthetic:tiny --kernels {}", folder.display());
+    let refused = |parts: &[&str]| scene.ulpdrift(&line).must_be_refused_saying(parts);
+    refused(&["none of", "finish.cu"]);
+    for name in ["rmss.cu", "convert.cu", "mma_tiles.cu"] {
+        fs::write(folder.join(name), "").unwrap();
+        refused(&["a run has no file of kernels", name]);
+        fs::remove_file(folder.join(name)).unwrap();
+    }
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("nowhere", folder.join("rms.cu")).unwrap();
+        refused(&["rms.cu is no regular file"]);
+        fs::remove_file(folder.join("rms.cu")).unwrap();
+        let fifo = std::process::Command::new("mkfifo")
+            .arg(folder.join("rms.cu"))
+            .status();
+        assert!(fifo.unwrap().success());
+        refused(&["rms.cu is no regular file"]);
+    }
+    scene
+        .ulpdrift("run synthetic:tiny --kernels absent")
+        .must_be_refused_saying(&["--kernels absent: "]);
+}
+
+/// Set to nothing is not set.
+#[test]
+fn an_empty_variable_leaves_the_cache_where_it_is() {
+    let scene = Scene::new();
+    let line = "run synthetic:tiny --layers 0 --tokens 1 --variants fp32";
+    scene
+        .ulpdrift_with(line, &[("ULPDRIFT_CACHE", "")])
+        .exits_with(0);
 }

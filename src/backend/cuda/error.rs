@@ -174,10 +174,10 @@ pub enum CudaError {
 }
 
 impl CudaError {
-    /// Whether a device, a driver or a compiler is missing, rather than a source or a flag wrong.
+    /// Whether a device, a driver or a compiler is missing, rather than a source wrong.
     #[must_use]
     pub fn is_absence(&self) -> bool {
-        !matches!(self, Self::Compile { .. } | Self::NoSuchDevice { .. })
+        !matches!(self, Self::Compile { .. })
     }
 }
 

@@ -99,15 +99,20 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// The names that a replacement may have.
+    /// The names of all files.
     #[must_use]
     pub fn names() -> Vec<&'static str> {
-        let kernels = Kernel::ALL.map(Kernel::file);
-        HEADERS
-            .iter()
-            .map(|(name, _)| *name)
-            .chain(kernels)
-            .collect()
+        let headers = HEADERS.iter().map(|(name, _)| *name);
+        headers.chain(Kernel::ALL.map(Kernel::file)).collect()
+    }
+
+    /// The names that a user's own file may have: what a run compiles.
+    #[must_use]
+    pub fn names_of_run() -> Vec<&'static str> {
+        let mut names = Self::names();
+        let elsewhere = [Kernel::MmaTiles, Kernel::Convert].map(Kernel::file);
+        names.retain(|name| !elsewhere.contains(name));
+        names
     }
 
     /// The sources in the binary, `replaced` ones apart: text by file name, each one of

@@ -1,6 +1,6 @@
 //! Which backend runs, and why.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, bail, ensure};
 
@@ -16,6 +16,7 @@ use crate::{
     },
     cli::{kernel_cache, print},
     files,
+    report::printable,
     tensor_core::Arch,
 };
 
@@ -66,6 +67,8 @@ impl Chosen {
             BackendChoice::Auto => match open() {
                 Ok(cuda) => cuda,
                 Err(CudaError::NoDriver { .. }) => emulate(),
+                // There is a device, and another one is asked for.
+                Err(other @ CudaError::NoSuchDevice { .. }) => bail!(other),
                 Err(reason) => {
                     print::note(args.quiet, &format!("{reason}; the emulator runs"));
                     emulate()
@@ -113,21 +116,41 @@ fn sources(directory: Option<&Path>) -> anyhow::Result<Sources> {
         return Ok(Sources::default());
     };
     let named = || format!("--kernels {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(named)?;
     let mut replaced = BTreeMap::new();
-    for name in Sources::names() {
-        let path = directory.join(name);
-        if path.exists() {
-            let text = files::read_text(&path, files::LARGEST_SETTINGS)
-                .with_context(|| format!("cannot read {name}"))
-                .with_context(named)?;
-            replaced.insert(name.to_owned(), text);
+    for entry in entries {
+        let path = entry.with_context(named)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.ends_with(".cu") && !name.ends_with(".cuh") {
+            continue;
         }
+        // A name that replaces nothing is a kernel that would not be measured.
+        let Some(known) = Sources::names_of_run()
+            .into_iter()
+            .find(|known| *known == name)
+        else {
+            bail!(
+                "{}: a run has no file of kernels '{}'; the names are {}",
+                named(),
+                printable(&name),
+                Sources::names_of_run().join(", ")
+            );
+        };
+        ensure!(
+            path.is_file(),
+            "{}: {known} is no regular file; put the kernel's source there, or take it away",
+            named()
+        );
+        let text = files::read_text(&path, files::LARGEST_SETTINGS)
+            .with_context(|| format!("cannot read {known}"))
+            .with_context(named)?;
+        replaced.insert(known.to_owned(), text);
     }
     ensure!(
         !replaced.is_empty(),
         "{}: none of {} is there; copy the file you want to change out of kernels/ and keep its name",
         named(),
-        Sources::names().join(", ")
+        Sources::names_of_run().join(", ")
     );
     Ok(Sources::with(replaced))
 }
