@@ -55,7 +55,7 @@ impl Chosen {
             BackendChoice::Emulate => {
                 ensure!(
                     !needs_device,
-                    "--backend emulate does not go with {}, which only a device can do; use --backend cuda",
+                    "--backend emulate does not go with {}, which only a device can do; leave out the one or the other",
                     device_only.join(", ")
                 );
                 emulate()

@@ -10,7 +10,7 @@ use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
     files,
-    recipe::{MixRecipe, catalogue, user},
+    recipe::{MixRecipe, catalogue, library::LibraryProduct, user},
     suite::{DEFAULT_TOKENS, sweep::Axes},
     tensor_core::Arch,
 };
@@ -174,6 +174,12 @@ pub fn known_recipes(file: Option<&Path>) -> anyhow::Result<Vec<MixRecipe>> {
 }
 
 fn against(known: &[MixRecipe], name: &str) -> anyhow::Result<MixRecipe> {
+    ensure!(
+        LibraryProduct::ALL
+            .iter()
+            .all(|product| product.name() != name),
+        "--against {name}: it is measured on a device and has no recipe to compare with; name a recipe"
+    );
     let mut chosen = user::select(known, &[name]).context("--against")?;
     ensure!(
         chosen.len() == 1,
