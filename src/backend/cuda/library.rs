@@ -4,7 +4,9 @@
 use std::{
     error::Error,
     ffi::OsStr,
-    fs,
+    fs::{self, File},
+    io::Read,
+    ops::Range,
     path::{Path, PathBuf},
 };
 
@@ -22,6 +24,10 @@ pub enum Missing {
 /// Loads `name`: a path, or a file name that the loader looks for (`LD_LIBRARY_PATH` and the
 /// system's folders).
 pub fn load(name: &OsStr) -> Result<Library, Missing> {
+    let path = Path::new(name);
+    if path.is_absolute() && path.exists() {
+        is_whole(path).map_err(Missing::Unloadable)?;
+    }
     // SAFETY: loading runs the library's initialisers. These are NVIDIA's own libraries, or what the
     // user put in their place; they have no requirements on the caller.
     unsafe { Library::new(name) }.map_err(|error| {
@@ -39,6 +45,40 @@ pub fn load(name: &OsStr) -> Result<Library, Missing> {
         }
     })
 }
+
+/// What would take the process down or keep it waiting if it were loaded: no regular file, or one that ends
+/// before its own headers say, as a download that broke off does.
+fn is_whole(path: &Path) -> Result<(), String> {
+    let about = fs::metadata(path).map_err(|error| error.to_string())?;
+    if !about.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let mut header = [0; ELF_HEADER];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
+    // What is no ELF the loader has a sentence for.
+    if read.is_err() || !header.starts_with(ELF_64_LITTLE) {
+        return Ok(());
+    }
+    let number = |at: Range<usize>| {
+        let bytes = header[at].iter().rev();
+        bytes.fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
+    };
+    // The table of sections, which linkers write last: e_shoff, e_shnum, e_shentsize.
+    let table = number(60..62) * number(58..60);
+    let end = number(40..48).saturating_add(table);
+    if about.len() < end {
+        return Err(format!(
+            "it ends after {} bytes, {end} expected; install it again",
+            about.len()
+        ));
+    }
+    Ok(())
+}
+
+/// Bytes of a 64-bit ELF header (System V ABI, ELF-64 object file format).
+const ELF_HEADER: usize = 64;
+/// Its first bytes on any machine that we run on.
+const ELF_64_LITTLE: &[u8] = b"\x7fELF\x02\x01";
 
 /// Where the library came from that holds `address`.
 pub fn path_of(address: usize) -> Option<PathBuf> {
@@ -89,5 +129,27 @@ mod tests {
             panic!("loaded a text");
         };
         assert!(reason.contains("libx.so"), "{reason}");
+    }
+
+    /// This very program as the library: any ELF file will do, and it is whole.
+    #[test]
+    fn a_library_that_ends_early_is_not_loaded() {
+        let whole = std::env::current_exe().unwrap();
+        assert_eq!(is_whole(&whole), Ok(()));
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("libx.so");
+        let bytes = fs::read(&whole).unwrap();
+        for length in [64, bytes.len() / 2, bytes.len() - 1] {
+            fs::write(&file, &bytes[..length]).unwrap();
+            let Err(Missing::Unloadable(reason)) = load(file.as_os_str()) else {
+                panic!("loaded {length} bytes");
+            };
+            let found = format!("it ends after {length} bytes, {} expected", bytes.len());
+            assert!(reason.starts_with(&found), "{reason}");
+        }
+        let Err(Missing::Unloadable(reason)) = load(dir.path().as_os_str()) else {
+            panic!("loaded a folder");
+        };
+        assert_eq!(reason, "it is no regular file");
     }
 }
