@@ -174,10 +174,35 @@ fn elapsed(
     work()?;
     let end = done("marking the time", stream.record_event(flags))?;
     let milliseconds = done("reading the time", start.elapsed_ms(&end))?;
-    Ok(1e3 * f64::from(milliseconds))
+    microseconds(milliseconds)
+}
+
+/// A time in milliseconds as the driver gives it; one that is not above zero is none.
+fn microseconds(milliseconds: f32) -> Result<f64, CudaError> {
+    if milliseconds.is_finite() && milliseconds > 0.0 {
+        return Ok(1e3 * f64::from(milliseconds));
+    }
+    Err(CudaError::Driver {
+        doing: "reading the time".to_owned(),
+        message: format!("{milliseconds} ms found, expected more than 0"),
+    })
 }
 
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_is_none_is_no_measurement() {
+        for none in [0.0, -0.0, -15.6, f32::NAN, f32::INFINITY] {
+            let refused = microseconds(none).unwrap_err().to_string();
+            assert!(refused.contains("expected more than 0"), "{refused}");
+        }
+        assert_eq!(microseconds(0.5).unwrap(), 500.0);
+    }
 }

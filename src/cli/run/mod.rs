@@ -20,7 +20,7 @@ use crate::{
     backend::Backend,
     gate::{self, Thresholds},
     recipe::library::LibraryProduct,
-    report::{Class, GateOutcome, Record, Records, Report, json},
+    report::{Class, GateOutcome, Measures, Record, Records, Report, json},
     suite::{Plan, mix, sweep},
     verdict::{self, VerdictLimits},
 };
@@ -48,11 +48,13 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     report.skipped.extend(lacking);
     report.gates = gates.apply(&report)?;
     outputs.write(args, &report)?;
-    Ok(ExitCode::from(if is_good(&report) {
-        exit::GOOD
-    } else {
-        exit::CHECK_FAILED
-    }))
+    Ok(ExitCode::from(
+        if is_good(&report, &gates.verdict_limits()) {
+            exit::GOOD
+        } else {
+            exit::CHECK_FAILED
+        },
+    ))
 }
 
 fn plan<'a>(
@@ -81,21 +83,20 @@ fn plan<'a>(
 }
 
 /// Whether every gate passed, and no variant did what rounding cannot explain or yielded what
-/// nobody can use. A sweep has no verdicts, so its rows speak for themselves.
-fn is_good(report: &Report) -> bool {
+/// nobody can use. A sweep has no verdicts, so its rows are held to the same limit of what is broken.
+fn is_good(report: &Report, limits: &VerdictLimits) -> bool {
     let is_usable = |class| !matches!(class, Class::Structural | Class::Broken);
-    let is_finite = |record: &Record| {
-        record
-            .measures
-            .rel_l2
-            .is_none_or(|value| value.0.is_finite())
+    let is_sound = |record: &Record| {
+        let Measures { rel_l2, cosine, .. } = &record.measures;
+        rel_l2.is_none_or(|value| value.0.is_finite())
+            && cosine.is_none_or(|value| value.0 >= limits.broken_cosine)
     };
     report.gates.iter().all(|gate| gate.passed)
         && report
             .verdicts
             .iter()
             .all(|verdict| is_usable(verdict.verdict))
-        && report.records.iter().all(is_finite)
+        && report.records.iter().all(is_sound)
 }
 
 fn measure(

@@ -3,7 +3,12 @@
 use clap::Parser;
 
 use super::*;
-use crate::{backend::hardware::tests::Pretend, measure::value::Value, report::table};
+use crate::{
+    backend::{MixInputs, emulate::Emulate, hardware::tests::Pretend},
+    measure::value::Value,
+    recipe::MixRecipe,
+    report::table,
+};
 
 #[derive(Parser)]
 struct Line {
@@ -12,7 +17,7 @@ struct Line {
 }
 
 fn report_of(flags: &str, device: &Pretend) -> anyhow::Result<Report> {
-    let line = format!("run synthetic:tiny --layers 0 --sites attn --tokens 3 --quiet {flags}");
+    let line = format!("run synthetic:tiny --layers 0 --sites attn --quiet {flags}");
     let args = Line::try_parse_from(line.split(' '))?.run;
     let settings = Settings::new(&args)?;
     let (products, lacking) = settings.products.on(device)?;
@@ -26,7 +31,11 @@ fn report_of(flags: &str, device: &Pretend) -> anyhow::Result<Report> {
 
 #[test]
 fn a_report_from_a_device_says_what_ran_and_how() {
-    let report = report_of("--time --variants fp32,cublas-*", &Pretend::new()).unwrap();
+    let report = report_of(
+        "--tokens 3 --time --variants fp32,cublas-*",
+        &Pretend::new(),
+    )
+    .unwrap();
     let backend = &report.run.backend;
     assert_eq!(backend.library.as_deref(), Some("cuBLAS 13.1.0"));
     assert_eq!(
@@ -44,7 +53,7 @@ fn a_report_from_a_device_says_what_ran_and_how() {
         "CUBLAS_COMPUTE_32F_FAST_TF32"
     );
     assert_eq!(report.verdicts.len(), 4);
-    assert!(is_good(&report));
+    assert!(is_good(&report, &VerdictLimits::default()));
 
     let mut bytes = Vec::new();
     json::write(&report, &mut bytes).unwrap();
@@ -85,4 +94,23 @@ fn a_device_without_the_library_runs_what_it_can() {
     let error = report_of("--variants fp32,cublas-tf32", &device).unwrap_err();
     assert!(error.to_string().contains("need cuBLAS"), "{error:#}");
     assert_eq!(crate::cli::exit_code(&error), crate::cli::exit::NO_DEVICE);
+}
+
+/// A kernel of a user's that leaves zeros, or what is no number: a sweep has no verdict to say so.
+#[test]
+fn a_sweep_of_what_nobody_can_use_is_not_good() {
+    let limits = VerdictLimits::default();
+    for (filling, good) in [(None, true), (Some(0.0), false), (Some(f32::NAN), false)] {
+        let kernels = move |emulate: &Emulate, recipe: &MixRecipe, inputs: &MixInputs<'_>| {
+            let mut mix = emulate.mix(recipe, inputs)?;
+            if let Some(filling) = filling {
+                mix.mixes.fill(filling);
+            }
+            Ok(mix)
+        };
+        let device = Pretend::with_kernels(Box::new(kernels));
+        let report = report_of("--sweep tokens=1,3 --variants tf32", &device).unwrap();
+        assert!(!report.records.is_empty());
+        assert_eq!(is_good(&report, &limits), good, "{filling:?}");
+    }
 }
