@@ -18,11 +18,20 @@ use crate::{
 pub(crate) type UsersKernels =
     Box<dyn Fn(&Emulate, &MixRecipe, &MixInputs<'_>) -> Result<Mix, BackendError> + Send + Sync>;
 
+/// A user's own recombination, beside the emulator.
+pub(crate) type UsersRecombination = Box<
+    dyn Fn(&Emulate, &Recombine, &RecombineInputs<'_>) -> Result<Array2<f32>, BackendError>
+        + Send
+        + Sync,
+>;
+
 /// A device made of the emulator: its library's products are those of recipes, its times are made up.
 pub(crate) struct Pretend {
-    emulate: Emulate,
+    pub(crate) emulate: Emulate,
     /// What projects in place of the emulator.
     pub(crate) kernels: Option<UsersKernels>,
+    /// What recombines in place of the emulator.
+    pub(crate) recombination: Option<UsersRecombination>,
     /// How it stores gates and combination matrix.
     pub(crate) gates: Storage,
     /// The recipes that stand in for the products.
@@ -38,6 +47,7 @@ impl Pretend {
         Self {
             emulate: Emulate::new(Arch::Sm90, Level::detect()),
             kernels: None,
+            recombination: None,
             gates: Storage::F32,
             stand_ins: ["fp32", "tf32", "bf16"],
             has_library: true,
@@ -108,7 +118,10 @@ impl Backend for Pretend {
         recombine: &Recombine,
         inputs: &RecombineInputs<'_>,
     ) -> Result<Array2<f32>, BackendError> {
-        self.emulate.recombine(recombine, inputs)
+        match &self.recombination {
+            Some(recombination) => recombination(&self.emulate, recombine, inputs),
+            None => self.emulate.recombine(recombine, inputs),
+        }
     }
 }
 

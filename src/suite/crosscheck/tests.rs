@@ -10,10 +10,13 @@ use ulpdrift_reference::{simd::Level, squares::squares};
 
 use super::*;
 use crate::{
-    backend::{BackendInfo, LayerInput, MixInputs, SplitInputs, emulate::Emulate},
+    backend::{
+        emulate::Emulate,
+        hardware::tests::{Pretend, UsersRecombination},
+    },
     checkpoint::{HcWeights, Site, StoredType},
     random::{Key, Purpose, Stream},
-    recipe::{Epilogue, catalogue::fp32},
+    recipe::catalogue::fp32,
     suite::mix,
     tensor_core::Arch,
 };
@@ -79,87 +82,45 @@ fn case(tokens: usize) -> Case {
     }
 }
 
-/// A backend that recombines wrongly.
-struct Liar {
-    honest: Emulate,
-    lie: Lie,
+/// The second index of comb is contracted.
+fn transposed(
+    honest: &Emulate,
+    recombine: &Recombine,
+    inputs: &RecombineInputs<'_>,
+) -> Result<Array2<f32>, BackendError> {
+    let comb = Array2::from_shape_fn(inputs.comb.dim(), |(t, index)| {
+        inputs.comb[[t, index % HC * HC + index / HC]]
+    });
+    let comb = comb.view();
+    honest.recombine(recombine, &RecombineInputs { comb, ..*inputs })
 }
 
-enum Lie {
-    /// The second index of comb is contracted.
-    Transposed,
-    /// One element of this token is off by an ulp. Counts the tokens it has seen.
-    Token(usize, AtomicUsize),
-}
-
-impl Backend for Liar {
-    fn info(&self) -> BackendInfo {
-        self.honest.info()
-    }
-
-    fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError> {
-        self.honest.mix(recipe, inputs)
-    }
-
-    fn split_sinkhorn<'a>(
-        &self,
-        epilogue: &'a Epilogue,
-        inputs: &SplitInputs<'a>,
-    ) -> Result<Split, BackendError> {
-        self.honest.split_sinkhorn(epilogue, inputs)
-    }
-
-    fn collapse<'a>(
-        &'a self,
-        epilogue: &'a Epilogue,
-        pre: ArrayView2<'a, f32>,
-        x: ArrayView2<'a, f32>,
-        x_exact_in: Format,
-    ) -> Result<LayerInput<'a>, BackendError> {
-        self.honest.collapse(epilogue, pre, x, x_exact_in)
-    }
-
-    fn recombine(
-        &self,
-        recombine: &Recombine,
-        inputs: &RecombineInputs<'_>,
-    ) -> Result<Array2<f32>, BackendError> {
-        match &self.lie {
-            Lie::Transposed => {
-                let comb = Array2::from_shape_fn(inputs.comb.dim(), |(t, index)| {
-                    inputs.comb[[t, index % HC * HC + index / HC]]
-                });
-                let inputs = RecombineInputs {
-                    comb: comb.view(),
-                    ..*inputs
-                };
-                self.honest.recombine(recombine, &inputs)
-            }
-            Lie::Token(spoiled, seen) => {
-                let mut next = self.honest.recombine(recombine, inputs)?;
-                let before = seen.fetch_add(next.nrows(), Ordering::Relaxed);
-                let here = spoiled
-                    .checked_sub(before)
-                    .filter(|here| *here < next.nrows());
-                if let Some(here) = here {
-                    let value = &mut next[[here, 3]];
-                    *value = f32::from_bits(value.to_bits() + 1);
-                }
-                Ok(next)
-            }
+/// One element of token `spoiled` is off by an ulp; tokens are counted as they come.
+fn spoiling(spoiled: usize) -> UsersRecombination {
+    let seen = AtomicUsize::new(0);
+    Box::new(move |honest, recombine, inputs| {
+        let mut next = honest.recombine(recombine, inputs)?;
+        let before = seen.fetch_add(next.nrows(), Ordering::Relaxed);
+        let here = spoiled
+            .checked_sub(before)
+            .filter(|here| *here < next.nrows());
+        if let Some(here) = here {
+            let value = &mut next[[here, 3]];
+            *value = f32::from_bits(value.to_bits() + 1);
         }
-    }
+        Ok(next)
+    })
 }
 
-fn found(lie: Option<Lie>, tokens: usize) -> Vec<Difference> {
+fn found(recombination: Option<UsersRecombination>, tokens: usize) -> Vec<Difference> {
     let honest = Emulate::new(Arch::Sm90, Level::detect());
     let launch = Launch { tokens, sms: 132 };
     let case = case(tokens);
-    let other: Box<dyn Backend> = match lie {
-        None => Box::new(honest),
-        Some(lie) => Box::new(Liar { honest, lie }),
+    let other = Pretend {
+        recombination,
+        ..Pretend::new()
     };
-    compare(&honest, &*other, &fp32(), &case, launch, &COMPARED).unwrap()
+    compare(&honest, &other, &fp32(), &case, launch, &COMPARED).unwrap()
 }
 
 #[test]
@@ -188,7 +149,7 @@ fn every_stage_is_compared_whole() {
 /// Known fault E3.
 #[test]
 fn e3_a_transposed_comb_differs_where_the_streams_are_recombined() {
-    for found in found(Some(Lie::Transposed), 5) {
+    for found in found(Some(Box::new(transposed)), 5) {
         let recombined = !matches!(found.stage, Compared::Mix(_));
         let most = found.elements / 2;
         assert_eq!(found.differing > most, recombined, "{found:?}");
@@ -198,8 +159,7 @@ fn e3_a_transposed_comb_differs_where_the_streams_are_recombined() {
 #[test]
 fn a_difference_in_a_later_block_has_its_place_in_the_whole() {
     let token = BLOCK_TOKENS + 1;
-    let lie = Lie::Token(token, AtomicUsize::new(0));
-    for found in found(Some(lie), BLOCK_TOKENS + 3) {
+    for found in found(Some(spoiling(token)), BLOCK_TOKENS + 3) {
         if found.stage == Compared::Recombine {
             let first = found.first.map(|first| first.index);
             assert_eq!((found.differing, found.ulps), (1, 1.0));

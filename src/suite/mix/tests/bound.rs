@@ -4,12 +4,13 @@
 use super::*;
 use crate::{
     backend::{
-        BackendError, BackendInfo, LayerInput, Mix, MixInputs, RecombineInputs, Split, SplitInputs,
+        MixInputs,
+        hardware::tests::{Pretend, UsersKernels},
     },
     format::{Rounding, bf16, tf32},
     measure::bound::bound_ratio,
     random::{Key as StreamKey, Purpose, Stream},
-    recipe::{Epilogue, Mean, Recombine, Rsqrt, Storage, Unit},
+    recipe::{Mean, Rsqrt, Storage, Unit},
 };
 use ndarray::{ArrayView2, ArrayViewMut1, s};
 
@@ -203,12 +204,6 @@ fn rows_whose_squares_underflow_are_inside_the_bound() {
 /// What a kernel makes of `hc_fn` before it uses it.
 type Change = fn(ArrayView2<'_, f32>) -> Array2<f32>;
 
-/// A kernel that does not do what its recipe says.
-struct Liar {
-    honest: Emulate,
-    weights: Change,
-}
-
 /// The recipe claimed, and what is really done.
 struct Lie {
     name: &'static str,
@@ -216,46 +211,17 @@ struct Lie {
     weights: Change,
 }
 
-impl Backend for Liar {
-    fn info(&self) -> BackendInfo {
-        self.honest.info()
-    }
-
-    fn mix(&self, recipe: &MixRecipe, inputs: &MixInputs<'_>) -> Result<Mix, BackendError> {
-        let function = (self.weights)(inputs.function);
+/// A kernel that does not do what its recipe says: it changes the weights first.
+fn changing(weights: Change) -> UsersKernels {
+    Box::new(move |honest, recipe, inputs| {
+        let function = weights(inputs.function);
         let inputs = MixInputs {
             x_exact_in: Format::F32,
             function: function.view(),
             ..*inputs
         };
-        self.honest.mix(recipe, &inputs)
-    }
-
-    fn split_sinkhorn<'a>(
-        &self,
-        epilogue: &'a Epilogue,
-        inputs: &SplitInputs<'a>,
-    ) -> Result<Split, BackendError> {
-        self.honest.split_sinkhorn(epilogue, inputs)
-    }
-
-    fn collapse<'a>(
-        &'a self,
-        epilogue: &'a Epilogue,
-        pre: ArrayView2<'a, f32>,
-        x: ArrayView2<'a, f32>,
-        x_exact_in: Format,
-    ) -> Result<LayerInput<'a>, BackendError> {
-        self.honest.collapse(epilogue, pre, x, x_exact_in)
-    }
-
-    fn recombine(
-        &self,
-        recombine: &Recombine,
-        inputs: &RecombineInputs<'_>,
-    ) -> Result<Array2<f32>, BackendError> {
-        self.honest.recombine(recombine, inputs)
-    }
+        honest.mix(recipe, &inputs)
+    })
 }
 
 fn rounded_to_bf16(weights: ArrayView2<'_, f32>) -> Array2<f32> {
@@ -312,7 +278,10 @@ fn d2_d4_what_the_recipe_does_not_say_breaks_the_bound() {
             ..Setup::synthetic(SyntheticModel::Flash)
         };
         let honest = setup.emulator();
-        let liar = Liar { honest, weights };
+        let liar = Pretend {
+            emulate: honest,
+            ..Pretend::with_kernels(changing(weights))
+        };
         let variant = &setup.recipes[0].name;
         let run = |backend: &dyn Backend| {
             setup.with_plan(backend, |plan| {
