@@ -396,7 +396,7 @@ fn mix_builds(recipe: &MixRecipe, x: Stored, arch: Arch) -> Vec<Build> {
             projection.order = unaligned(projection.order);
         }
         let shape = Shape::new(&projection, (tokens, OUTPUTS, depth), launch, x, target);
-        builds.extend(options::pack_weights(&projection, &shape).map(|(build, _)| build));
+        builds.extend(options::pack(&projection, &shape).map(|(build, _)| build));
         builds.push(options::projection(&projection, stores, &shape).build);
         builds.push(options::rms(&projection, &shape).0);
         builds.push(options::finish(&projection, stores, &shape));

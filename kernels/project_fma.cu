@@ -1,218 +1,314 @@
 // The projection on CUDA cores: partials[s,t,n] = sum over range s of x[t,k] w[n,k], one fused multiply-add per
 // product; where WHOLE = 1 their sum over s as well, dot and mixes.
 //
-//   x        [T, K] bf16 codes (X_BF16 = 1) or fp32      w  [N, K] fp32      rms  [T] fp32
+//   x        [T, K] bf16 codes (X_BF16 = 1) or fp32      rms  [T] fp32
+//   w        [tiles of outputs, parts, K, WIDTH] fp32, by pack_columns.cu
 //   partials [S, T, N] fp32, written where WHOLE = 0     dot, mixes  [T, N] fp32, written where WHOLE = 1
-//   splits, unit, each, extra: the ranges, by ranges.cuh
+//   splits, unit, each, extra: the ranges, by range_start
 //
-// Macros from the host: X_BF16, X_ROUND, W_ROUND, NORM_BEFORE, VECTOR (every bound and K are multiples of 8),
-// OUTPUTS, MINE, WARPS, STAGES, WHOLE, PARTIALS, OUTPUT and SCALED as in finish.cuh, PRODUCTS and PRODUCT_LIST as in
-// project_mma.cu.
+// Macros from the host: X_BF16, X_ROUND, NORM_BEFORE, VECTOR (every bound and K are multiples of 8), W_PARTS,
+// TOKEN_LANES, OUTPUT_LANES, MINE, OUTPUTS (a multiple of 4), WARPS, CHUNK, STAGES, WHOLE, PARTIALS, OUTPUT and SCALED as
+// in finish.cuh, PRODUCTS and PRODUCT_LIST as in project_mma.cu.
 //
-// Tiles: blockIdx.x is a tile of 16 * MINE tokens by 2 * OUTPUTS outputs, the tiles of outputs together; a block takes
-// one of gridDim.y equal shares of the ranges. A warp takes the whole tile and one range at a time; a lane MINE tokens,
-// 16 apart, by OUTPUTS outputs, 2 apart. k goes by in chunks of 16, STAGES of them on their way into the warp's own
-// shared memory.
+// Tiles: blockIdx.x is a tile of TOKENS tokens by WIDTH outputs, the tiles of outputs together; a block takes one of
+// gridDim.y equal shares of the ranges. TOKEN_LANES by OUTPUT_LANES lanes are a team: it takes the whole tile and one
+// range at a time, a lane MINE tokens, by row_of_token, and OUTPUTS outputs. The teams of a warp, TEAMS of them, go
+// through their ranges in step. k goes by in chunks, STAGES of them in the team's own shared memory or on their way there.
+//
+// What bounds it is how many instructions a multiprocessor issues: a lane's tile is as large as its registers allow, since
+// each value of x and of w that it loads, and each bf16 that it widens, then serves more multiply-adds.
 //
 // Order: per range and output one accumulator from +0; for each product in turn, acc = fmaf(x, w, acc), k ascending.
-// WHOLE: the warps lay down the sums of WARPS ranges, and all add them to the whole, s ascending from the first.
-#define CHUNK 16
+// WHOLE: the teams lay down the sums of WARPS * TEAMS ranges, and all add them to the whole, s ascending from the first.
 #include "finish.cuh"
 #include "ranges.cuh"
 
-#define APART 16
-#define COLUMNS 2
-#define TOKENS (APART * MINE)
-#define WIDTH (COLUMNS * OUTPUTS)
+#define TEAM (TOKEN_LANES * OUTPUT_LANES)
+#define TEAMS (32 / TEAM)
+#define TOKENS (TOKEN_LANES * MINE)
+#define WIDTH (OUTPUT_LANES * OUTPUTS)
 #define THREADS (32 * WARPS)
+#define AT_ONCE (WARPS * TEAMS)
 
 #if X_BF16
 typedef u16 X;
 #else
 typedef float X;
 #endif
-// x of a row that one copy of 16 bytes brings, and k that one load of a row brings.
+// x of a row that one copy of 16 bytes brings, copies to a row of a chunk, and k that a lane loads at once.
 #define PIECE (16 / (int)sizeof(X))
 #define PIECES (CHUNK / PIECE)
-#define STEP 4
-// Steps of a chunk at once. Sixteen warps leave a thread 128 registers, and what sm_100 makes of a whole chunk takes more.
-#if __CUDA_ARCH__ >= 1000 && WARPS > 8
-#define STEPS_AT_ONCE 1
-#else
-#define STEPS_AT_ONCE (CHUNK / STEP)
-#endif
+#define STEP (PIECE / 2)
+// Pieces of w in a chunk.
+#define W_PIECES (CHUNK * WIDTH / 4)
+// Steps of a chunk, and a lane's pieces in all and in each step.
+#define STEPS (CHUNK / STEP)
+#define X_COUNT (TOKENS * PIECES / TEAM)
+#define X_EACH ((X_COUNT + STEPS - 1) / STEPS)
+#define W_EACH ((W_PIECES + TEAM * STEPS - 1) / (TEAM * STEPS))
+#define ROWS_APART (TEAM / PIECES)
+
+// The large tile is bound by instructions, and its loop has to stay in the instruction cache; a small one by latency.
+#define IS_LARGE (MINE * OUTPUTS >= 96)
+#define STEPS_AT_ONCE (IS_LARGE ? 1 : STEPS)
+// A multiply-add reads its two registers that are not still at hand in one cycle where one has an even and the other an odd
+// number. Sums of neighbouring tokens, laid down in pairs, have one each.
+#define NEIGHBOURS (IS_LARGE ? 2 : 1)
 
 // Rows that are read together meet different banks: piece p of row r lies at p ^ swizzled(r).
-__device__ __forceinline__ int swizzled(int row) { return row / (8 / PIECES) % PIECES; }
+__device__ __forceinline__ u32 swizzled(u32 row) { return row / (8 / PIECES) % PIECES; }
 
 struct __align__(16) Stage {
     X x[TOKENS][CHUNK];
-    float w[WIDTH][CHUNK];
+    float w[CHUNK][WIDTH];
 };
 
-// A warp's memory: chunks on their way, or the sums of a range.
-union Own {
+// A team's memory: chunks on their way, or the sums of a range.
+union Held {
     Stage stages[STAGES];
-    float sums[TOKENS][WIDTH];
+    float sums[WIDTH][TOKENS];
+};
+
+// Teams of a warp read different banks.
+struct Own {
+    Held held;
+    char apart[32];
 };
 
 struct Inputs {
     const X* x;
     const float* w;
-    int tokens, outputs, depth, first_token, first_output;
+    int tokens, depth, first_token;
+    // Whether every row of the tile is there.
+    bool is_full;
 };
 
-// A lane's pieces of 16 bytes of x and of w: one in so many rows, all at the same k. A row that is not there is stood in
-// for, and not stored.
-struct Pieces {
-    enum {
-        X_APART = 32 / PIECES,
-        X_COUNT = TOKENS / X_APART,
-        W_APART = 32 / (CHUNK / 4),
-        W_COUNT = (WIDTH + W_APART - 1) / W_APART
-    };
-    const X* x[X_COUNT];
-    const float* w[W_COUNT];
-    int x_k, w_k, x_row, w_row;
+// The row of x that a tile's row is, or stands in for.
+__device__ __forceinline__ int row_of(const Inputs& in, int row) { return min(in.first_token + row, in.tokens - 1); }
+
+struct Output {
+    float *dot, *mixes;
+    const float* rms;
+    int first_token, first_output, tokens, outputs;
 };
 
-__device__ __forceinline__ Pieces pieces_of(const Inputs& in) {
-    const int lane = threadIdx.x % 32;
-    Pieces pieces;
-    pieces.x_row = lane / PIECES;
-    pieces.x_k = lane % PIECES * PIECE;
-    pieces.w_row = lane / (CHUNK / 4);
-    pieces.w_k = lane % (CHUNK / 4) * 4;
-#pragma unroll
-    for (int i = 0; i < Pieces::X_COUNT; ++i) {
-        const int token = min(in.first_token + pieces.x_row + Pieces::X_APART * i, in.tokens - 1);
-        pieces.x[i] = in.x + (long long)token * in.depth + pieces.x_k;
-    }
-#pragma unroll
-    for (int i = 0; i < Pieces::W_COUNT; ++i) {
-        const int output = min(in.first_output + pieces.w_row + Pieces::W_APART * i, in.outputs - 1);
-        pieces.w[i] = in.w + (long long)output * in.depth + pieces.w_k;
-    }
-    return pieces;
+// Where a place of a tile, output by token, lies in dot; below 0 where it does not.
+__device__ __forceinline__ long long index_of(const Output& to, int place) {
+    const int token = to.first_token + place % TOKENS, output = to.first_output + place / TOKENS;
+    return token < to.tokens && output < to.outputs ? (long long)token * to.outputs + output : -1;
 }
 
-// Values k on of a row, those from `end` on left as they are.
-template <typename T>
-__device__ __forceinline__ void bring(T* to, const T* row, int k, int end, int offset) {
-#if VECTOR
-    if (k + offset < end) copy_16(to, row + k);
+// A team's range; empty where there is none for it.
+struct Span {
+    int start, end;
+};
+
+// A lane's part of a tile.
+struct Tile {
+    int lane, token, column;
+    float rms[MINE];
+    float sum[MINE][OUTPUTS];
+};
+
+// The row of a tile that a lane's token t is.
+__device__ __forceinline__ int row_of_token(const Tile& tile, int t) {
+    return NEIGHBOURS * (tile.token + TOKEN_LANES * (t / NEIGHBOURS)) + t % NEIGHBOURS;
+}
+
+// Step `step` of STEPS of the copies of a chunk that no range ends in: a lane's pieces of 16 bytes, of x all at the same k.
+// A row that is not there is stood in for by one that is.
+template <bool FULL>
+__device__ __forceinline__ void fetch_step(Stage& stage, const Inputs& in, int lane, int k, int step) {
+    const int first = lane / PIECES + ROWS_APART * X_EACH * step;
+    const X* x = in.x + (long long)(FULL ? in.first_token + first : row_of(in, first)) * in.depth + (k + lane % PIECES * PIECE);
+#pragma unroll
+    for (int i = 0; i < X_EACH; ++i) {
+        const u32 row = (u32)first + ROWS_APART * i;
+        if (X_EACH * STEPS > X_COUNT && row >= TOKENS) break;
+        copy_16(&stage.x[row][((u32)lane % PIECES ^ swizzled(row)) * PIECE], x);
+        if (FULL || in.first_token + (int)row + ROWS_APART < in.tokens) x += (long long)ROWS_APART * in.depth;
+    }
+    const float* w = in.w + (long long)k * WIDTH;
+#pragma unroll
+    for (int i = 0; i < W_EACH; ++i) {
+        const int at = 4 * (lane + TEAM * (W_EACH * step + i));
+        if (TEAM * W_EACH * STEPS > W_PIECES && at >= CHUNK * WIDTH) break;
+        copy_16(&stage.w[0][at], w + at);
+    }
+}
+
+// The same of a chunk that a range ends in, or whose rows of x begin anywhere: what lies beyond stays as it is.
+__device__ __forceinline__ void fetch_some(Stage& stage, const Inputs& in, int lane, int k, int end) {
+#pragma unroll 1
+    for (int i = lane; i < TOKENS * CHUNK; i += TEAM) {
+        const int row = i / CHUNK, at = i % CHUNK;
+        if (k + at < end)
+            stage.x[row][at ^ swizzled(row) * PIECE] = in.x[(long long)row_of(in, row) * in.depth + k + at];
+    }
+#pragma unroll 1
+    for (int i = lane; i < W_PIECES; i += TEAM) {
+        if (k + 4 * i / WIDTH < end) copy_16(&stage.w[0][4 * i], in.w + (long long)k * WIDTH + 4 * i);
+    }
+}
+
+__device__ __forceinline__ void fetch(Stage& stage, const Inputs& in, int lane, int k, int end) {
+    if (VECTOR && k + CHUNK <= end) {
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) fetch_step<false>(stage, in, lane, k, step);
+    } else
+        fetch_some(stage, in, lane, k, end);
+}
+
+struct __align__(8) Some {
+#if X_BF16
+    u32 pairs[STEP / 2];
+    // Widened: a pair's halves are where a shift and a mask leave them.
+    __device__ float operator[](int i) const {
+        return __uint_as_float(i % 2 ? pairs[i / 2] & 0xffff0000u : pairs[i / 2] << 16);
+    }
 #else
-#pragma unroll
-    for (int i = 0; i < 16 / (int)sizeof(T); ++i) {
-        if (k + offset + i < end) to[i] = row[k + i];
-    }
+    float x[STEP];
+    __device__ float operator[](int i) const { return x[i]; }
 #endif
-}
-
-__device__ __forceinline__ void fetch(Stage& stage, const Pieces& pieces, const Cursor& at) {
-#pragma unroll
-    for (int i = 0; i < Pieces::X_COUNT; ++i) {
-        const int row = pieces.x_row + Pieces::X_APART * i;
-        bring(&stage.x[row][pieces.x_k ^ swizzled(row) * PIECE], pieces.x[i], at.k, at.end, pieces.x_k);
-    }
-#pragma unroll
-    for (int i = 0; i < Pieces::W_COUNT; ++i) {
-        const int row = pieces.w_row + Pieces::W_APART * i;
-        if (row < WIDTH) bring(&stage.w[row][pieces.w_k], pieces.w[i], at.k, at.end, pieces.w_k);
-    }
-}
+};
 
 template <int PART>
-__device__ __forceinline__ float x_value(X raw, float rms) {
-    float value = widen(raw);
+__device__ __forceinline__ float x_value(float value, float rms) {
 #if NORM_BEFORE
     value = __fmul_rn(value, rms);
 #endif
     return rounded<X_ROUND>(remainder_of<X_ROUND>(value, PART));
 }
 
-template <int PART>
-__device__ __forceinline__ float w_value(float raw) {
-    return rounded<W_ROUND>(remainder_of<W_ROUND>(raw, PART));
-}
-
-// A lane's part of a tile.
-struct Tile {
-    int token, column;
-    float rms[MINE];
-    float sum[MINE][OUTPUTS];
-};
-
-struct __align__(4 * sizeof(X)) Four {
-    X x[STEP];
-};
-
-// `count` k from `k` on, four at most: what lies beyond a range is not multiplied at all.
-template <int X_PART, int W_PART, bool ALL>
-__device__ __forceinline__ void step(Tile& tile, const Stage& stage, int k, int count) {
-    float x[MINE][STEP];
+// One k: a lane's tokens by its outputs.
+__device__ __forceinline__ void multiply(Tile& tile, const float (&x)[MINE], const float* w) {
 #pragma unroll
-    for (int t = 0; t < MINE; ++t) {
-        const int row = tile.token + APART * t;
-        const Four raw = *(const Four*)&stage.x[row][k ^ swizzled(row) * PIECE];
+    for (int n = 0; n < OUTPUTS; n += 4) {
+        const float4 four = *(const float4*)&w[n];
+        const float quad[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
-        for (int i = 0; i < STEP; ++i) x[t][i] = x_value<X_PART>(raw.x[i], tile.rms[t]);
-    }
+        for (int j = 0; j < 4; ++j) {
 #pragma unroll
-    for (int n = 0; n < OUTPUTS; ++n) {
-        const float4 raw = *(const float4*)&stage.w[tile.column + COLUMNS * n][k];
-        const float w[STEP] = {w_value<W_PART>(raw.x), w_value<W_PART>(raw.y), w_value<W_PART>(raw.z),
-                               w_value<W_PART>(raw.w)};
-#pragma unroll
-        for (int i = 0; i < STEP; ++i) {
-            if (!ALL && i >= count) continue;
-#pragma unroll
-            for (int t = 0; t < MINE; ++t) tile.sum[t][n] = fmaf(x[t][i], w[i], tile.sum[t][n]);
+            for (int i = 0; i < MINE; ++i) {
+                const int t = j % 2 ? i : MINE - 1 - i;
+                tile.sum[t][n + j] = fmaf(x[t], quad[j], tile.sum[t][n + j]);
+            }
         }
     }
 }
 
-template <int X_PART, int W_PART>
-__device__ __forceinline__ void multiply_chunk(Tile& tile, const Stage& stage, int held) {
-    if (held >= CHUNK) {
-#pragma unroll STEPS_AT_ONCE
-        for (int k = 0; k < CHUNK; k += STEP) step<X_PART, W_PART, true>(tile, stage, k, STEP);
-        return;
+// STEP of k, from k on, of which a team holds `held`: what lies beyond a range is not multiplied at all.
+template <int PART, bool ALL>
+__device__ __forceinline__ void step(Tile& tile, const Stage& stage, int k, int held) {
+    // A lane's rows are swizzled alike.
+    const int row = row_of_token(tile, 0);
+    const X* x_row = &stage.x[row][k ^ swizzled(row) * PIECE];
+    Some raw[MINE];
+#pragma unroll
+    for (int t = 0; t < MINE; ++t) {
+        raw[t] = *(const Some*)(x_row + (row_of_token(tile, t) - row_of_token(tile, 0)) * CHUNK);
     }
-#pragma unroll 1
-    for (int k = 0; k < held; k += STEP) step<X_PART, W_PART, false>(tile, stage, k, held - k);
+#pragma unroll
+    for (int i = 0; i < STEP; ++i) {
+        if (!ALL && k + i >= held) continue;
+        float x[MINE];
+#pragma unroll
+        for (int t = 0; t < MINE; ++t) x[t] = x_value<PART>(raw[t][i], tile.rms[t]);
+        multiply(tile, x, &stage.w[k + i][tile.column]);
+    }
 }
 
-// One range: `fetched` is as far ahead of `at` as there are stages.
-__device__ __forceinline__ void multiply_range(Tile& tile, Own& own, const Pieces& pieces, Cursor& at, Cursor& fetched,
-                                               const Ranges& ranges, int& read, int& fill) {
-    const int range = at.range;
-    while (at.range == range) {
+// One product of the ranges of a warp's teams.
+template <int PART>
+__device__ __forceinline__ void multiply_spans(Tile& tile, Held& held, const Inputs& in, Span span) {
+    const int chunks = __reduce_max_sync(~0u, (span.end - span.start + CHUNK - 1) / CHUNK);
+#pragma unroll
+    for (int i = 0; i < STAGES - 1; ++i) {
+        if (i < chunks) fetch(held.stages[i], in, tile.lane, span.start + CHUNK * i, span.end);
+        commit_copies();
+    }
+    int read = 0, fill = STAGES - 1;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
         await_copies<STAGES - 2>();
         // The copies of all lanes are here, and all lanes are done with the chunk that makes way.
         __syncwarp();
-        if (WHOLE ? fetched.range == range : !is_over(fetched, ranges)) {
-            fetch(own.stages[fill], pieces, fetched);
-            advance(fetched, ranges);
+        const int left = span.end - span.start - CHUNK * chunk, next = span.start + CHUNK * (chunk + STAGES - 1);
+        // A large tile has its copies between the multiplications, a few at a time, where they are not in their way.
+        const bool between = IS_LARGE && VECTOR && in.is_full && __all_sync(~0u, next + CHUNK <= span.end);
+        if (!between && chunk + STAGES - 1 < chunks) fetch(held.stages[fill], in, tile.lane, next, span.end);
+        if (__all_sync(~0u, left >= CHUNK)) {
+#pragma unroll STEPS_AT_ONCE
+            for (int i = 0; i < STEPS; ++i) {
+                if (between) fetch_step<true>(held.stages[fill], in, tile.lane, next, i);
+                step<PART, true>(tile, held.stages[read], STEP * i, CHUNK);
+            }
+        } else {
+#pragma unroll 1
+            for (int i = 0; i < STEPS; ++i) step<PART, false>(tile, held.stages[read], STEP * i, left);
         }
         commit_copies();
         fill = fill + 1 == STAGES ? 0 : fill + 1;
-        switch (at.product) {
-#define PRODUCT(NUMBER, X_PART, W_PART)                                                      \
-    case NUMBER:                                                                             \
-        multiply_chunk<X_PART, W_PART>(tile, own.stages[read], at.end - at.k);               \
-        break;
-            PRODUCT_LIST
-#undef PRODUCT
-        }
         read = read + 1 == STAGES ? 0 : read + 1;
-        advance(at, ranges);
     }
 }
 
-#define FOR_EACH_SUM(t, n)                             \
+#define FOR_EACH_SUM(t, n)                           \
     _Pragma("unroll") for (int t = 0; t < MINE; ++t) \
         _Pragma("unroll") for (int n = 0; n < OUTPUTS; ++n)
+
+#if WHOLE
+__device__ __forceinline__ void lay_down(Held& held, const Tile& tile) {
+#pragma unroll
+    for (int n = 0; n < OUTPUTS; ++n) {
+#pragma unroll
+        for (int t = 0; t < MINE; t += NEIGHBOURS) {
+            float* to = &held.sums[tile.column + n][row_of_token(tile, t)];
+#if IS_LARGE
+            *(float2*)to = float2{tile.sum[t][n], tile.sum[t + 1][n]};
+#else
+            *to = tile.sum[t][n];
+#endif
+        }
+    }
+}
+
+// The places of a tile that a thread adds up, all at once: none waits for another.
+#define PLACES ((TOKENS * WIDTH + THREADS - 1) / THREADS)
+
+// Adds the sums of `count` teams to the whole, which waits in dot meanwhile.
+__device__ __forceinline__ void add_sums(const Own* all, int count, bool begins, bool ends, const Output& to) {
+    // Read here: what is known of a thread's places before would take registers from the multiplications.
+    int thread;
+    asm volatile("mov.u32 %0, %tid.x;" : "=r"(thread));
+    float whole[PLACES];
+#pragma unroll
+    for (int i = 0; i < PLACES; ++i) {
+        const int place = thread + THREADS * i;
+        if (TOKENS * WIDTH % THREADS != 0 && place >= TOKENS * WIDTH) break;
+        const float sum = (&all[0].held.sums[0][0])[place];
+        const long long index = index_of(to, place);
+        whole[i] = begins || index < 0 ? first_partial(sum) : add_partial(to.dot[index], sum);
+    }
+#pragma unroll 4
+    for (int team = 1; team < count; ++team) {
+#pragma unroll
+        for (int i = 0; i < PLACES; ++i) {
+            const int place = thread + THREADS * i;
+            if (TOKENS * WIDTH % THREADS != 0 && place >= TOKENS * WIDTH) break;
+            whole[i] = add_partial(whole[i], (&all[team].held.sums[0][0])[place]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < PLACES; ++i) {
+        const int place = thread + THREADS * i;
+        if (TOKENS * WIDTH % THREADS != 0 && place >= TOKENS * WIDTH) break;
+        const long long index = index_of(to, place);
+        if (index < 0) continue;
+        to.dot[index] = ends ? dot_of(whole[i]) : whole[i];
+        if (ends) to.mixes[index] = mixes_of(dot_of(whole[i]), to.rms[index / to.outputs]);
+    }
+}
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     project(const X* __restrict__ x, const float* __restrict__ w, const float* __restrict__ rms,
@@ -222,79 +318,44 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     await_kernel_ahead();
     extern __shared__ __align__(128) unsigned char memory[];
     Own* all = (Own*)memory;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, tiles = (outputs + WIDTH - 1) / WIDTH;
-    const Inputs in = {x, w, tokens, outputs, depth, (int)blockIdx.x / tiles * TOKENS, (int)blockIdx.x % tiles * WIDTH};
+    const int tiles = (outputs + WIDTH - 1) / WIDTH, column = (int)blockIdx.x % tiles;
+    const int first_token = (int)blockIdx.x / tiles * TOKENS, first_output = column * WIDTH;
     const int first = share_start(splits, blockIdx.y, gridDim.y), last = share_start(splits, blockIdx.y + 1, gridDim.y);
-    const Ranges ranges = {first + warp, last, WARPS, unit, each, extra, depth};
-    Own& own = all[warp];
+    const int team = threadIdx.x / TEAM;
+    Inputs in = {x, w, tokens, depth, first_token, first_token + TOKENS <= tokens};
 
     Tile tile;
-    tile.token = lane % APART;
-    tile.column = lane / APART;
+    tile.lane = threadIdx.x % TEAM;
+    tile.token = tile.lane % TOKEN_LANES;
+    tile.column = tile.lane / TOKEN_LANES * OUTPUTS;
 #pragma unroll
-    for (int t = 0; t < MINE; ++t) tile.rms[t] = rms[min(in.first_token + tile.token + APART * t, tokens - 1)];
+    for (int t = 0; t < MINE; ++t) tile.rms[t] = rms[min(first_token + row_of_token(tile, t), tokens - 1)];
 
-    const Pieces pieces = pieces_of(in);
-    Cursor at = first_of(ranges), fetched = at;
-#if WHOLE
-    float whole[(TOKENS * WIDTH + THREADS - 1) / THREADS];
-    for (int round = 0; round < last; round += WARPS) {
-#else
-    int read = 0, fill = STAGES - 1;
-    while (!is_over(at, ranges)) {
-#endif
+    for (int round = first; round < last; round += AT_ONCE) {
         FOR_EACH_SUM(t, n) tile.sum[t][n] = 0.0f;
-        const int range = at.range;
+        const int range = round + team;
+        Span span = {0, 0};
+        if (range < last)
+            span = {range_start(range, unit, each, extra, depth), range_start(range + 1, unit, each, extra, depth)};
+#define PRODUCT(NUMBER, X_PART, W_PART)                                      \
+    in.w = w + (long long)(column * W_PARTS + W_PART) * depth * WIDTH;       \
+    multiply_spans<X_PART>(tile, all[team].held, in, span);                  \
+    __syncwarp();
+        PRODUCT_LIST
+#undef PRODUCT
 #if WHOLE
-        int read = 0, fill = STAGES - 1;
-#else
-        if (range == ranges.first)
-#endif
-        {
-#pragma unroll
-            for (int i = 0; i < STAGES - 1; ++i) {
-                if (WHOLE ? fetched.range == range && range < last : !is_over(fetched, ranges)) {
-                    fetch(own.stages[i], pieces, fetched);
-                    advance(fetched, ranges);
-                }
-                commit_copies();
-            }
-        }
-        if (range < last) multiply_range(tile, own, pieces, at, fetched, ranges, read, fill);
-#if WHOLE
-        await_copies<0>();
-        __syncwarp();
-        FOR_EACH_SUM(t, n) own.sums[tile.token + APART * t][tile.column + COLUMNS * n] = tile.sum[t][n];
+        lay_down(all[team].held, tile);
         __syncthreads();
-#pragma unroll
-        for (int i = 0; i < (TOKENS * WIDTH + THREADS - 1) / THREADS; ++i) {
-            const int place = threadIdx.x + THREADS * i;
-            if (place >= TOKENS * WIDTH) break;
-            for (int of = 0; of < min(WARPS, last - round); ++of) {
-                const float partial = all[of].sums[place / WIDTH][place % WIDTH];
-                whole[i] = round + of == 0 ? first_partial(partial) : add_partial(whole[i], partial);
-            }
-        }
+        const Output to = {dot, mixes, rms, first_token, first_output, tokens, outputs};
+        add_sums(all, min(AT_ONCE, last - round), round == 0, round + AT_ONCE >= last, to);
         __syncthreads();
 #else
+        if (range >= last) continue;
         FOR_EACH_SUM(t, n) {
-            const int token = in.first_token + tile.token + APART * t;
-            const int output = in.first_output + tile.column + COLUMNS * n;
+            const int token = first_token + row_of_token(tile, t), output = first_output + tile.column + n;
             if (token < tokens && output < outputs)
                 partials[((long long)range * tokens + token) * outputs + output] = tile.sum[t][n];
         }
 #endif
     }
-#if WHOLE
-#pragma unroll
-    for (int i = 0; i < (TOKENS * WIDTH + THREADS - 1) / THREADS; ++i) {
-        const int place = threadIdx.x + THREADS * i;
-        const int token = in.first_token + place / WIDTH, output = in.first_output + place % WIDTH;
-        if (place >= TOKENS * WIDTH || token >= tokens || output >= outputs) continue;
-        const long long index = (long long)token * outputs + output;
-        const float value = dot_of(whole[i]);
-        dot[index] = value;
-        mixes[index] = mixes_of(value, rms[token]);
-    }
-#endif
 }

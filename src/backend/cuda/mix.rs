@@ -9,6 +9,7 @@ use super::{
     device::{Argument, Device},
     error::CudaError,
     options::{Grid, Mixing, ROW_THREADS, Shape, Stored},
+    source::Kernel,
 };
 use crate::{
     backend::{Mix, MixInputs},
@@ -76,7 +77,7 @@ struct Buffers {
 enum Weight {
     /// As it is stored.
     Plain(CudaSlice<f32>),
-    /// By `pack_weights.cu`.
+    /// By `pack_weights.cu` or `pack_columns.cu`.
     Packed(CudaSlice<u32>),
 }
 
@@ -166,7 +167,7 @@ impl<'a> MixOnDevice<'a> {
         Ok(mix)
     }
 
-    /// Brings the weight into the order of the matrix kernel: once, as an engine does when it loads a model.
+    /// Brings the weight into the order of the projection: once, as an engine does when it loads a model.
     fn pack(&mut self) -> Result<(), CudaError> {
         let (Some((build, words)), Weight::Plain(plain)) =
             (&self.builds.pack, &self.buffers.weight)
@@ -185,9 +186,12 @@ impl<'a> MixOnDevice<'a> {
             Argument::Int(&sizes.each),
             Argument::Int(&sizes.extra),
         ];
-        let function = self.device.function(build, "pack_weights")?;
-        self.device
-            .launch(&function, build.grid, "pack_weights", &arguments)?;
+        let (name, arguments) = match build.kernel {
+            Kernel::PackColumns => ("pack_columns", &arguments[..4]),
+            _ => ("pack_weights", &arguments[..]),
+        };
+        let function = self.device.function(build, name)?;
+        self.device.launch(&function, build.grid, name, arguments)?;
         self.buffers.weight = Weight::Packed(packed);
         Ok(())
     }

@@ -9,8 +9,7 @@ mod project;
 mod recombine;
 
 pub use self::{
-    matrix::pack_weights,
-    project::{Mixing, Projected, Shape, Target, finish, projection},
+    project::{Mixing, Projected, Shape, Target, finish, pack, projection},
     recombine::{StreamShape, recombine},
 };
 use super::source::Kernel;

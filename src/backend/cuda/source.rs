@@ -19,6 +19,8 @@ const HEADERS: [(&str, &str); 5] = [
 pub enum Kernel {
     /// Weights as the projection on a matrix unit wants them.
     PackWeights,
+    /// Weights as the projection on CUDA cores wants them.
+    PackColumns,
     /// The projection on a matrix unit.
     ProjectMma,
     /// The projection on CUDA cores, a chain per range.
@@ -43,8 +45,9 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every file.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::PackWeights,
+        Self::PackColumns,
         Self::ProjectMma,
         Self::ProjectFma,
         Self::ProjectStrided,
@@ -62,6 +65,7 @@ impl Kernel {
     pub fn file(self) -> &'static str {
         match self {
             Self::PackWeights => "pack_weights.cu",
+            Self::PackColumns => "pack_columns.cu",
             Self::ProjectMma => "project_mma.cu",
             Self::ProjectFma => "project_fma.cu",
             Self::ProjectStrided => "project_strided.cu",
@@ -78,6 +82,7 @@ impl Kernel {
     fn embedded(self) -> &'static str {
         match self {
             Self::PackWeights => include_str!("../../../kernels/pack_weights.cu"),
+            Self::PackColumns => include_str!("../../../kernels/pack_columns.cu"),
             Self::ProjectMma => include_str!("../../../kernels/project_mma.cu"),
             Self::ProjectFma => include_str!("../../../kernels/project_fma.cu"),
             Self::ProjectStrided => include_str!("../../../kernels/project_strided.cu"),

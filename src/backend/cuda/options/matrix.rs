@@ -7,7 +7,7 @@
 use super::{Build, Grid, THREADS, define, project::Shape, rounding};
 use crate::{
     backend::cuda::source::Kernel,
-    recipe::{Order, Projection, Unit},
+    recipe::{Projection, Unit},
 };
 
 /// Tokens of a warp, and k of a group.
@@ -158,14 +158,8 @@ impl Cut {
     }
 }
 
-/// The packing of the weights, and the words it fills; `None` where no matrix unit wants them packed.
-#[must_use]
-pub fn pack_weights(projection: &Projection, shape: &Shape) -> Option<(Build, usize)> {
-    let unit = projection.unit;
-    unit.operand()?;
-    let Order::Chains { .. } = projection.order else {
-        return None;
-    };
+/// The packing of the weights, and the words it fills.
+pub fn pack_weights(projection: &Projection, shape: &Shape, unit: Unit) -> (Build, usize) {
     let cut = Cut::of(shape, unit);
     let cuts = shape.cuts;
     // As the kernel counts: the last range as if nothing cut it short.
@@ -189,10 +183,10 @@ pub fn pack_weights(projection: &Projection, shape: &Shape) -> Option<(Build, us
         },
     };
     let all: usize = (0..cuts.count).map(chunks).sum();
-    Some((
+    (
         build,
         all * lanes * registers(unit) * projection.weight_parts,
-    ))
+    )
 }
 
 /// The lanes' pieces of a chunk of packed weights.

@@ -151,8 +151,8 @@ pub fn projection(
             };
         }
         (Order::Chains { .. }, Unit::FmaF32) => {
-            define(&mut options, "W_ROUND", rounding(projection.weight));
-            let cut = fma::Cut::of(shape);
+            define(&mut options, "W_PARTS", projection.weight_parts);
+            let cut = fma::Cut::of(projection, shape);
             let grid = cut.grid(&mut options, shape);
             (Kernel::ProjectFma, grid, cut.is_whole)
         }
@@ -200,7 +200,7 @@ impl Mixing {
         Self {
             rms,
             square_parts,
-            pack: matrix::pack_weights(&recipe.projection, shape),
+            pack: pack(&recipe.projection, shape),
             project: build,
             finish: (!is_whole).then(|| finish(&recipe.projection, stores, shape)),
         }
@@ -213,6 +213,16 @@ impl Mixing {
             .into_iter()
             .chain(pack)
             .chain(&self.finish)
+    }
+}
+
+/// The packing of the weights and the words it fills, where the projection wants them packed.
+#[must_use]
+pub fn pack(projection: &Projection, shape: &Shape) -> Option<(Build, usize)> {
+    match (projection.order, projection.unit) {
+        (Order::ThreadStrided { .. }, _) => None,
+        (Order::Chains { .. }, Unit::FmaF32) => Some(fma::pack_columns(projection, shape)),
+        (Order::Chains { .. }, unit) => Some(matrix::pack_weights(projection, shape, unit)),
     }
 }
 

@@ -68,7 +68,7 @@ fn the_macros_of_every_recipe() {
                 split_sinkhorn(&recipe.epilogue, 4, 64),
                 collapse(&recipe.epilogue, 4, 64, 4096, x),
             ];
-            builds.extend(pack_weights(&recipe.projection, &shape).map(|(build, _)| build));
+            builds.extend(pack(&recipe.projection, &shape).map(|(build, _)| build));
             writeln!(text, "{}, x as {x:?}", recipe.name).unwrap();
             for build in builds {
                 let options: Vec<&str> = build
@@ -196,7 +196,10 @@ fn made(build: &Build, shape: &Shape) -> Vec<(Range<usize>, Range<usize>, Vec<us
     let value = |name: &str| macro_of(build, name);
     let (rows, width) = match build.kernel {
         Kernel::ProjectMma => (16 * value("WARPS"), 8 * value("N_TILES")),
-        Kernel::ProjectFma => (16 * value("MINE"), 2 * value("OUTPUTS")),
+        Kernel::ProjectFma => (
+            value("TOKEN_LANES") * value("MINE"),
+            value("OUTPUT_LANES") * value("OUTPUTS"),
+        ),
         Kernel::ProjectStrided => (1, 1),
         other => panic!("{other:?} is no projection"),
     };
@@ -349,9 +352,9 @@ fn shared_memory_has_the_size_that_the_kernel_gives_it() {
         ("tf32", 4096, Stored::F32, "sizeof(Shared)"),
         ("bf16", 64, Stored::F32, "sizeof(Shared)"),
         ("f16-mma", 17, Stored::F32, "sizeof(Shared)"),
-        ("fp32", 64, Stored::Bf16, "WARPS * sizeof(Own)"),
-        ("fp32", 8192, Stored::Bf16, "WARPS * sizeof(Own)"),
-        ("fp32", 8192, Stored::F32, "WARPS * sizeof(Own)"),
+        ("fp32", 64, Stored::Bf16, "AT_ONCE * sizeof(Own)"),
+        ("fp32", 8192, Stored::Bf16, "AT_ONCE * sizeof(Own)"),
+        ("fp32", 8192, Stored::F32, "AT_ONCE * sizeof(Own)"),
     ] {
         let build = project(&recipe(name), tokens, 24, 16384, x);
         let compiles_with = |bytes: usize| {
