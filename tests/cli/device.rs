@@ -3,7 +3,7 @@
 
 use ulpdrift::backend::cuda::{error::CudaError, probe};
 
-use crate::{doctor::skipped, scene::Scene};
+use crate::{scene::Scene, stubs::skipped};
 
 const TINY: &str = "run synthetic:tiny --tokens 3 --layers 0 --sites attn";
 

@@ -2,8 +2,9 @@
 //! what an old compiler is told of a new device, and what reaches the driver. The libraries are stubs.
 
 use crate::{
-    doctor::{Driver, doctor, library, pinned_nvrtc, says, skipped},
+    doctor::{doctor, says},
     scene::{Outcome, Scene},
+    stubs::{Driver, FAILS, function, library, pinned_nvrtc, skipped},
 };
 
 const RUN: &str = "run synthetic:tiny --backend cuda --tokens 3 --layers 0 --sites attn";
@@ -47,15 +48,11 @@ fn compiler(scene: &Scene, name: &str, (major, minor): (i32, i32), archs: &[i32]
     let text = "#[unsafe(no_mangle)]\npub extern \"C\" fn nvrtcGetErrorString(_: i32) -> *const u8 \
                 { b\"NVRTC_ERROR_OF_THE_STUB\\0\".as_ptr() }\n";
     let all: String = working.chain(failing).collect();
-    library(scene, name, &(all + text));
-}
-
-fn function(name: &str, arguments: &str, body: &str) -> String {
-    format!("#[unsafe(no_mangle)]\npub extern \"C\" fn {name}({arguments}) -> i32 {{ {body} }}\n")
+    library(scene, name, &(all + text + FAILS));
 }
 
 /// Where the loader looks into the scene's folder first.
-fn beside<'a>(scene: &'a Scene, line: &str, more: &[(&str, &str)]) -> Outcome<'a> {
+pub fn beside<'a>(scene: &'a Scene, line: &str, more: &[(&str, &str)]) -> Outcome<'a> {
     let folder = scene.path("");
     let mut env = vec![
         ("LD_LIBRARY_PATH", folder.to_str().unwrap()),
@@ -120,7 +117,7 @@ fn i2_a_cublas_by_each_of_its_names() {
             "SetStream_v2",
         ];
         let text = all.map(|name| function(&format!("cublas{name}"), "", "0"));
-        library(&scene, name, &text.concat());
+        library(&scene, name, &(text.concat() + FAILS));
         says(
             &doctor(&scene, "", &[]),
             &["cuBLAS is here, for the cublas-*"],
@@ -193,6 +190,11 @@ const LOADER: &[(&str, &str, &str)] = &[
     ("cuMemcpyHtoDAsync_v2", "", "0"),
     ("cuMemsetD8Async", "", "0"),
     (
+        "cuGetErrorString",
+        "_: i32, to: *mut *const u8",
+        "unsafe { *to = b\"what the stub says\\0\".as_ptr() }; 0",
+    ),
+    (
         "cuModuleLoadData",
         "_: usize, image: *const u8",
         "if unsafe { std::slice::from_raw_parts(image, 4) } == b\"\\x7fELF\" { 209 } else { 222 }",
@@ -216,7 +218,9 @@ fn i4_i6_the_driver_gets_machine_code_and_no_ptx() {
         .exits_with(3)
         .prints_nothing()
         .remarks("the CUDA device failed while loading ")
-        .remarks("DriverError(CUDA_ERROR_NO_BINARY_FOR_GPU");
+        .remarks(
+            ": cuModuleLoadData returned error 209 (CUDA_ERROR_OF_THE_STUB: what the stub says)",
+        );
 }
 
 /// Known fault I11: where no device is visible a device is missed, exit code 3, and nothing runs in its place; what

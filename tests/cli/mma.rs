@@ -7,8 +7,8 @@ use ulpdrift::{
 };
 
 use crate::{
-    doctor::{Driver, pinned_nvrtc, skipped},
     scene::{Outcome, Scene},
+    stubs::{Driver, pinned_nvrtc, skipped},
 };
 
 const RECORD: &str = "mma record new.safetensors --instruction mma-bf16-k16";

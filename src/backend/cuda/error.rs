@@ -42,16 +42,9 @@ pub enum CudaError {
 
     /// The driver refuses a call.
     #[error(
-        "the NVIDIA driver does not work: {call} returned {}; check it with nvidia-smi, or use --backend emulate", code_and_name(*.code, .name.as_deref())
+        "the NVIDIA driver does not work: {0}; check it with nvidia-smi, or use --backend emulate"
     )]
-    Call {
-        /// The function.
-        call: &'static str,
-        /// The code it returned.
-        code: i32,
-        /// The code's name, where the driver knows one.
-        name: Option<String>,
-    },
+    Call(Refusal),
 
     /// The driver is older than anything this was built for.
     #[error(
@@ -181,11 +174,20 @@ impl CudaError {
     }
 }
 
-fn code_and_name(code: i32, name: Option<&str>) -> String {
-    name.map_or_else(
-        || format!("error {code}"),
-        |name| format!("error {code} ({name})"),
-    )
+/// What a function of a library returned that did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{call} returned error {code}{}", in_brackets(.meaning.as_deref()))]
+pub struct Refusal {
+    /// The function.
+    pub call: &'static str,
+    /// The code it returned, whether or not anybody has heard of it.
+    pub code: i32,
+    /// The code's name and what it stands for, where the library knows.
+    pub meaning: Option<String>,
+}
+
+fn in_brackets(meaning: Option<&str>) -> String {
+    meaning.map_or_else(String::new, |meaning| format!(" ({meaning})"))
 }
 
 fn because_hidden(visible: Option<&str>) -> String {
