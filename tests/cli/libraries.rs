@@ -1,6 +1,8 @@
 //! NVIDIA's libraries under the names and in the versions that faults are known of (section I): which are found,
 //! what an old compiler is told of a new device, and what reaches the driver. The libraries are stubs.
 
+use std::{fs, process::Command};
+
 use crate::{
     doctor::{doctor, says},
     scene::{Outcome, Scene},
@@ -123,6 +125,39 @@ fn i2_a_cublas_by_each_of_its_names() {
             &["cuBLAS is here, for the cublas-*"],
         );
     }
+}
+
+/// A library that the loader finds and that would end the process, or keep it waiting for ever, if it were loaded: one
+/// that ends early, as a download that broke off does, and a pipe.
+#[test]
+fn what_the_loader_finds_has_to_be_whole() {
+    let (scene, place) = (Scene::new(), Scene::new());
+    Driver::default().put_into(&place);
+    let names = ["libcuda.so", "libcuda.so.1"].map(|name| place.path(name));
+    let folder = place.path("");
+    let env = [("LD_LIBRARY_PATH", folder.to_str().unwrap())];
+    let refused = |reason: &str| {
+        let first = names[0].display();
+        scene
+            .ulpdrift_with(RUN, &env)
+            .exits_with(3)
+            .prints_nothing()
+            .remarks(&format!(
+                "the NVIDIA driver does not load ({first}: {reason}); reinstall the driver"
+            ));
+    };
+    let whole = fs::read(&names[0]).unwrap();
+    let (half, all) = (whole.len() / 2, whole.len());
+    for name in &names {
+        fs::write(name, &whole[..half]).unwrap();
+    }
+    refused(&format!("it ends after {half} bytes, {all} expected"));
+    for name in &names {
+        fs::remove_file(name).unwrap();
+        let made = Command::new("mkfifo").arg(name).status();
+        assert!(made.unwrap().success());
+    }
+    refused("it is no regular file");
 }
 
 /// Known fault I7: a compiler older than the device.
