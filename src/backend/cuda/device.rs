@@ -109,6 +109,7 @@ impl Device {
     /// Keeps what it compiles in `cache`, and takes from there what was compiled before.
     #[must_use]
     pub fn with_cache(self, cache: Cache) -> Self {
+        cache.tidy();
         Self { cache, ..self }
     }
 
