@@ -119,6 +119,21 @@ pub enum CudaError {
         reason: String,
     },
 
+    /// The compiler fails, and not because of the source.
+    #[error(
+        "the NVRTC at {path} failed while compiling {kernel} for {arch}: {reason}; name another by --nvrtc, or use --backend emulate"
+    )]
+    NvrtcFailed {
+        /// The library.
+        path: String,
+        /// The source's name.
+        kernel: String,
+        /// The target.
+        arch: String,
+        /// What it said.
+        reason: String,
+    },
+
     /// The compiler is older, or newer, than the device.
     #[error(
         "NVRTC {}.{} does not compile for {arch}: it knows {known}; name another version by --nvrtc, or use --backend emulate", .version.0, .version.1
