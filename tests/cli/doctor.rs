@@ -47,7 +47,7 @@ fn no_driver() {
     }
     let said = doctor(&Scene::new(), "", &[]);
     let sentence = "driver no NVIDIA driver is here: the loader finds no libcuda.so.1; install the \
-                    driver, or use --backend emulate";
+                    driver";
     says(&said, &[sentence, EMULATOR, "see the driver above"]);
 }
 
@@ -84,7 +84,7 @@ fn a_driver_without_a_function() {
             ..Driver::default()
         }
         .doctor("");
-        let sentence = format!("has no function {lacks}; reinstall the driver, or use");
+        let sentence = format!("has no function {lacks}; reinstall the driver");
         says(
             &said,
             &[

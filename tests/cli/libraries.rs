@@ -143,7 +143,7 @@ fn what_the_loader_finds_has_to_be_whole() {
             .exits_with(3)
             .prints_nothing()
             .remarks(&format!(
-                "the NVIDIA driver does not load ({first}: {reason}); reinstall the driver"
+                "the NVIDIA driver does not load ({first}: {reason}); reinstall the driver, or use --backend emulate\n"
             ));
     };
     let whole = fs::read(&names[0]).unwrap();
