@@ -1,10 +1,15 @@
 //! `doctor` beside drivers and compilers that are absent, broken, too old, or work: exit code 0, a
 //! sentence for each, never a panic. The drivers are stubs.
 
+use std::{
+    io::Read,
+    process::{Command, Stdio},
+};
+
 use ulpdrift::backend::cuda::{error::CudaError, probe};
 
 use crate::{
-    scene::Scene,
+    scene::{BINARY, Scene},
     stubs::{Driver, library, pinned_nvrtc, skipped},
 };
 
@@ -334,6 +339,48 @@ fn where_compiled_kernels_are_kept() {
     says(&said(&[("HOME", ""), ("XDG_CACHE_HOME", "")]), &[none]);
     let wrong = "kernel cache ULPDRIFT_CACHE: 'no' found, expected off;";
     says(&said(&[("ULPDRIFT_CACHE", "no")]), &[wrong]);
+}
+
+/// Exit code 0 all the same. Root may write anywhere, so a file stands in the folder's place.
+#[test]
+fn a_cache_that_cannot_be_written() {
+    let scene = Scene::new().file("caches", "");
+    let caches = scene.path("caches");
+    let said = doctor(&scene, "", &[("XDG_CACHE_HOME", caches.to_str().unwrap())]);
+    let faulty = "caches/ulpdrift: 0 kernels compiled, 0 bytes; it cannot be written (";
+    says(&said, &[faulty, "so every run compiles its kernels again"]);
+}
+
+/// What is known is printed before a driver is asked, which may never answer.
+#[test]
+fn a_driver_that_hangs_leaves_a_trace() {
+    let scene = Scene::new();
+    let driver = Driver {
+        more: &[(
+            "cuInit",
+            "_: u32",
+            "std::thread::sleep(std::time::Duration::from_secs(60)); 999",
+        )],
+        ..Driver::default()
+    };
+    driver.put_into(&scene);
+    let mut child = Command::new(BINARY)
+        .arg("doctor")
+        .env("LD_LIBRARY_PATH", scene.path(""))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut said, mut chunk) = (String::new(), [0; 1024]);
+    let mut out = child.stdout.take().unwrap();
+    while !said.contains("\ndriver       ") {
+        let count = out.read(&mut chunk).unwrap();
+        assert_ne!(count, 0, "{said}");
+        said += std::str::from_utf8(&chunk[..count]).unwrap();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(said.ends_with("\ndriver       "), "{said}");
+    says(&said, &["processor ", "vectors ", "threads "]);
 }
 
 #[test]

@@ -141,6 +141,16 @@ impl Cache {
         holdings
     }
 
+    /// Whether it can be added to: tried in its folder, or in the one that this would be made in, without a trace.
+    ///
+    /// # Errors
+    /// What keeps it from being written.
+    pub fn check_writable(&self) -> io::Result<()> {
+        let mut folders = self.folder.iter().flat_map(|folder| folder.ancestors());
+        let there = folders.find(|folder| folder.exists());
+        there.map_or(Ok(()), |folder| tempfile::tempfile_in(folder).map(|_| ()))
+    }
+
     /// Removes what was begun by processes that did not live to end it.
     pub fn tidy(&self) {
         let files = self

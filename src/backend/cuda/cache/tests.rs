@@ -135,12 +135,19 @@ fn a_folder_that_cannot_be_written_is_no_error() {
         dir.path().join("file/below"),
         PathBuf::from("/proc/no-such-folder"),
     ] {
+        // Root is not kept out by permissions.
+        let is_kept_out = !folder.ends_with("locked");
         let cache = Cache::at(folder);
+        assert!(cache.check_writable().is_err() || !is_kept_out);
         for _ in 0..2 {
             assert_eq!(fetch(&cache, some_key()).0, CODE);
         }
     }
     assert!(fetch(&Cache::default(), some_key()).1);
+    assert!(Cache::default().check_writable().is_ok());
+    let new = dir.path().join("new");
+    assert!(Cache::at(new.join("below")).check_writable().is_ok());
+    assert!(!new.exists());
 }
 
 /// What a process left that was ended in the middle of writing; what another may be writing stays, and what is not ours.
