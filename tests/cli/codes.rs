@@ -140,6 +140,9 @@ fn a_code_of_the_driver_that_nobody_has_heard_of() {
         is_said(&scene, &line, call, &[]);
     }
     is_said(&scene, &line, "cuMemAllocAsync", &[("STUB_POOLS", "1")]);
+    let large = line.replace("--tokens 3", "--tokens 200");
+    let large = large.replace("fp32", "tf32");
+    is_said(&scene, &large, "cuFuncSetAttribute", &[]);
     let timed = format!("{line} --time");
     for call in [
         "cuMemcpyDtoDAsync_v2",
