@@ -35,59 +35,69 @@ pub struct DoctorArgs {
     pub nvrtc: Option<PathBuf>,
 }
 
-/// Prints what was found: exit code 0 whatever that is.
+/// Prints what was found: exit code 0 whatever that is. Each line when it is known, and the label of what may hang before
+/// it is asked.
 ///
 /// # Errors
 /// stdout cannot be written.
 pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let driver = probe::probe();
-    let compiler = Compiler::find(args, &driver);
     let mut page = Page::default();
-    page.text
-        .push_str(concat!("ulpdrift ", env!("CARGO_PKG_VERSION"), "\n\n"));
-    processor(&mut page);
-    driver_and_devices(&mut page, &driver);
-    compiler.describe(&mut page);
-    page.line("kernel cache", &cache());
-    libraries_and_environment(&mut page);
-    page.text.push('\n');
-    page.line("run", &conclusion(&driver, &compiler));
-    print::result(&page.text)?;
+    print::result(concat!("ulpdrift ", env!("CARGO_PKG_VERSION"), "\n\n"))?;
+    processor(&mut page)?;
+    page.begin("driver")?;
+    let driver = probe::probe();
+    driver_and_devices(&mut page, &driver)?;
+    page.begin("NVRTC")?;
+    let compiler = Compiler::find(args, &driver);
+    compiler.describe(&mut page)?;
+    page.line("kernel cache", &cache())?;
+    page.begin("cuBLAS")?;
+    cublas(&mut page)?;
+    environment(&mut page)?;
+    print::result("\n")?;
+    page.line("run", &conclusion(&driver, &compiler))?;
     Ok(ExitCode::from(exit::GOOD))
 }
 
-/// Lines of a label and a text, on 80 columns.
+/// Lines of a label and a text, on 80 columns, written one by one.
 #[derive(Default)]
 struct Page {
-    text: String,
+    /// Whether the next line's label stands there already.
+    has_label: bool,
 }
 
 impl Page {
-    fn line(&mut self, label: &str, text: &str) {
-        let text = wrap(&printable(text), WIDTH - LABEL, "");
-        for (number, line) in text.lines().enumerate() {
-            let label = if number == 0 { label } else { "" };
-            self.text.push_str(&format!("{label:LABEL$}{line}\n"));
+    /// The label of the next line.
+    fn begin(&mut self, label: &str) -> anyhow::Result<()> {
+        self.has_label = true;
+        print::result(&format!("{label:LABEL$}"))
+    }
+
+    fn line(&mut self, label: &str, text: &str) -> anyhow::Result<()> {
+        if !self.has_label {
+            self.begin(label)?;
         }
+        self.has_label = false;
+        let text = wrap(&printable(text), WIDTH - LABEL, "");
+        let text = text.replace('\n', &format!("\n{:LABEL$}", ""));
+        print::result(&format!("{text}\n"))
     }
 }
 
-fn processor(page: &mut Page) {
+fn processor(page: &mut Page) -> anyhow::Result<()> {
     let features = features();
     let features = if features.is_empty() {
         "none of the vector extensions that matter here".to_owned()
     } else {
         features.join(", ")
     };
-    page.line("processor", &format!("{}: {features}", env::consts::ARCH));
-    match settings::level() {
-        Ok(level) => page.line(
-            "vectors",
-            &format!("{level}: decides speed, never a number"),
-        ),
-        Err(error) => page.line("vectors", &format!("{error:#}")),
-    }
-    page.line("threads", &threads());
+    page.line("processor", &format!("{}: {features}", env::consts::ARCH))?;
+    let level = match settings::level() {
+        Ok(level) => format!("{level}: decides speed, never a number"),
+        Err(error) => format!("{error:#}"),
+    };
+    page.line("vectors", &level)?;
+    page.line("threads", &threads())
 }
 
 /// Read, not started: this command has to work where too many were asked for.
@@ -127,20 +137,21 @@ fn features() -> Vec<&'static str> {
     }
 }
 
-fn driver_and_devices(page: &mut Page, driver: &Result<Driver, CudaError>) {
+fn driver_and_devices(page: &mut Page, driver: &Result<Driver, CudaError>) -> anyhow::Result<()> {
     let driver = match driver {
         Ok(driver) => driver,
         Err(error) => return page.line("driver", &error.to_string()),
     };
     let (major, minor) = driver.version;
-    page.line("driver", &format!("supports CUDA {major}.{minor}"));
+    page.line("driver", &format!("supports CUDA {major}.{minor}"))?;
     for device in &driver.devices {
         let label = format!("device {}", device.ordinal);
-        page.line(&label, &describe(device));
+        page.line(&label, &describe(device))?;
         if let Err(error) = device.arch() {
-            page.line("", &error.to_string());
+            page.line("", &error.to_string())?;
         }
     }
+    Ok(())
 }
 
 fn describe(device: &DeviceFacts) -> String {
@@ -180,16 +191,16 @@ impl Compiler {
         Self { nvrtc, trial }
     }
 
-    fn describe(&self, page: &mut Page) {
+    fn describe(&self, page: &mut Page) -> anyhow::Result<()> {
         let nvrtc = match &self.nvrtc {
             Ok(nvrtc) => nvrtc,
             Err(error) => return page.line("NVRTC", &error.to_string()),
         };
         let (major, minor) = nvrtc.version();
         let path = nvrtc.path().display();
-        page.line("NVRTC", &format!("{major}.{minor}, {path}"));
+        page.line("NVRTC", &format!("{major}.{minor}, {path}"))?;
         let archs: Vec<String> = nvrtc.archs().iter().map(ToString::to_string).collect();
-        page.line("", &format!("compiles for sm_ {}", archs.join(" ")));
+        page.line("", &format!("compiles for sm_ {}", archs.join(" ")))?;
         match &self.trial {
             Some(Ok(arch)) => page.line("", &format!("compiled a trial kernel for {arch}")),
             Some(Err(error)) => page.line("", &error.to_string()),
@@ -222,14 +233,25 @@ fn cache() -> String {
         entries => format!("{entries} kernels"),
     };
     let (folder, bytes) = (folder.display(), holdings.bytes);
-    format!("{folder}: {kernels} compiled, {bytes} bytes")
+    let held = format!("{folder}: {kernels} compiled, {bytes} bytes");
+    match cache.check_writable() {
+        Ok(()) => held,
+        Err(error) => format!(
+            "{held}; it cannot be written ({error}), so every run compiles its kernels again: make it writable, or name \
+             another folder by XDG_CACHE_HOME"
+        ),
+    }
 }
 
-fn libraries_and_environment(page: &mut Page) {
-    match probe::cublas() {
-        Ok(()) => page.line("cuBLAS", "is here, for the cublas-* variants"),
-        Err(error) => page.line("cuBLAS", &error.to_string()),
-    }
+fn cublas(page: &mut Page) -> anyhow::Result<()> {
+    let found = match probe::cublas() {
+        Ok(()) => "is here, for the cublas-* variants".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    page.line("cuBLAS", &found)
+}
+
+fn environment(page: &mut Page) -> anyhow::Result<()> {
     for (name, meaning) in [
         (
             "NVIDIA_TF32_OVERRIDE",
@@ -242,9 +264,10 @@ fn libraries_and_environment(page: &mut Page) {
     ] {
         if let Some(value) = env::var_os(name) {
             let value = value.to_string_lossy();
-            page.line("environment", &format!("{name}={value}: {meaning}"));
+            page.line("environment", &format!("{name}={value}: {meaning}"))?;
         }
     }
+    Ok(())
 }
 
 /// What `run` does here when no backend is asked for.

@@ -3,6 +3,7 @@
 //! Results go to stdout, progress and errors to stderr. An error is one sentence; the exit codes are
 //! in [`exit`].
 
+mod absence;
 pub mod doctor;
 pub mod exit;
 pub mod gate;

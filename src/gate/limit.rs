@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use super::{GateError, Limit, Ratio, baseline::Pair, reproduce};
+use super::{
+    GateError, Limit, Ratio,
+    baseline::Pair,
+    reproduce::{reproduce, reproduce_timed},
+};
 use crate::{
     measure::value::Value,
     report::{Better, Breach, GateOutcome, Improvement, Measures, Record, Report, number::exact},
@@ -34,7 +38,12 @@ pub(super) fn apply(
     };
     if limit.max.is_some() || limit.min.is_some() {
         for record in &rows {
-            if let Some(failure) = against_bounds(limit, record) {
+            let measure = limit.measure;
+            let Some(value) = record.measures.get(measure).map(|n| n.as_f64()) else {
+                outcome.breaches.push(absent(measure, report, record));
+                continue;
+            };
+            if let Some(failure) = against_bounds(limit, value) {
                 outcome.breaches.push(failure.breach(report, record));
             }
         }
@@ -70,11 +79,30 @@ impl Failure {
     }
 }
 
-fn absent(measure: &str) -> Failure {
-    Failure {
+/// What a time comes to: only rows of stage `dot` of suite `mix` have it, and only if it was asked for.
+const TIMES: [&str; 3] = ["time_us", "gb_per_s", "copy_share"];
+
+fn absent(measure: &str, report: &Report, record: &Record) -> Breach {
+    let key = &record.key;
+    let (why, command) = if !TIMES.contains(&measure) {
+        let why = format!("the row has no {measure}");
+        (why, Some(reproduce(report, key)))
+    } else if key.suite != "mix" || key.stage.as_deref() != Some("dot") {
+        let why = format!(
+            "only stage dot of suite mix has {measure}; say so in the limit: suite = \"mix\", stage = \"dot\""
+        );
+        (why, None)
+    } else {
+        let why =
+            format!("the row has {measure} if its run takes the time, with --time on a device");
+        (why, Some(reproduce_timed(report, key)))
+    };
+    Breach {
+        key: Some(key.clone()),
         value: None,
         limit: None,
-        sentence: format!("measure absent: the row has no {measure}"),
+        sentence: format!("measure absent: {why}"),
+        reproduce: command,
     }
 }
 
@@ -86,11 +114,8 @@ fn is_comparable(measure: &str, value: f64) -> bool {
     value.is_finite() || is_perfect
 }
 
-fn against_bounds(limit: &Limit, record: &Record) -> Option<Failure> {
+fn against_bounds(limit: &Limit, value: f64) -> Option<Failure> {
     let measure = limit.measure;
-    let Some(value) = record.measures.get(measure).map(|n| n.as_f64()) else {
-        return Some(absent(measure));
-    };
     let failure = |bound, sentence| {
         Some(Failure {
             value: Some(value),
@@ -147,9 +172,7 @@ fn compare_rows(
         };
         compared += 1;
         let Some(now) = record.measures.get(measure).map(|n| n.as_f64()) else {
-            outcome
-                .breaches
-                .push(absent(measure).breach(pair.report, record));
+            outcome.breaches.push(absent(measure, pair.report, record));
             continue;
         };
         match compare(measure, ratio, now, before) {

@@ -56,6 +56,21 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
     quoted.join(" ")
 }
 
+/// The same where the row's time is wanted: on a device, which takes it.
+#[must_use]
+pub fn reproduce_timed(report: &Report, key: &Key) -> String {
+    let key = Key {
+        backend: "cuda".to_owned(),
+        ..key.clone()
+    };
+    let command = reproduce(report, &key);
+    let flag = "--time";
+    if report.run.repeat_flags.iter().any(|given| given == flag) {
+        return command;
+    }
+    format!("{command} {flag}")
+}
+
 /// A sweep compares each of its points with its first one, so that one is needed too. A row of
 /// another suite is its own first.
 fn first_of_sweep<'a>(report: &'a Report, key: &'a Key) -> &'a Key {

@@ -210,6 +210,43 @@ fn a_breach_names_the_command_that_reproduces_it() {
     );
 }
 
+/// A row without a time is told where times come from, and the command takes it.
+#[test]
+fn a_time_that_was_not_taken() {
+    let text = |stage: &str| {
+        format!("limit = [{{ stage = '{stage}', measure = 'time_us', max = 100.0 }}]")
+    };
+    let breach = |text: &str, report: &Report| {
+        let thresholds = Thresholds::parse(text, Path::new("t.toml")).unwrap();
+        let outcomes = evaluate(&thresholds, report, None).unwrap();
+        outcomes[0].breaches[0].clone()
+    };
+    let row = fixtures::record("tf32", 3, "attn", "dot", 2e-4);
+    let mut report = fixtures::report(vec![row]);
+    let untimed = breach(&text("dot"), &report);
+    assert_eq!(
+        untimed.sentence,
+        "measure absent: the row has time_us if its run takes the time, with --time on a device"
+    );
+    let command = "ulpdrift run synthetic:flash --suite mix --variants tf32 --layers 3 --sites attn \
+                   --tokens 64 --seed 0 --inputs normal --backend cuda --time";
+    assert_eq!(untimed.reproduce.as_deref(), Some(command));
+    // A run that took times says so itself.
+    report.run.repeat_flags = vec!["--time".to_owned()];
+    let again = breach(&text("dot"), &report);
+    assert_eq!(again.reproduce.as_deref(), Some(command));
+
+    let never = breach(&text("mixes"), &fixtures::mix_report());
+    assert!(
+        never
+            .sentence
+            .starts_with("measure absent: only stage dot of suite mix has time_us; "),
+        "{}",
+        never.sentence
+    );
+    assert_eq!(never.reproduce, None);
+}
+
 #[test]
 fn the_command_survives_a_shell() {
     let mut report = fixtures::mix_report();

@@ -3,7 +3,7 @@
 
 use ulpdrift::backend::cuda::{error::CudaError, probe};
 
-use crate::{doctor::skipped, scene::Scene};
+use crate::{scene::Scene, stubs::skipped};
 
 const TINY: &str = "run synthetic:tiny --tokens 3 --layers 0 --sites attn";
 
@@ -102,7 +102,35 @@ fn without_a_driver_a_device_is_missed() {
             .ulpdrift(&format!("{TINY} {flags}"))
             .exits_with(3)
             .prints_nothing()
-            .remarks("error: no NVIDIA driver is here: the loader finds no libcuda.so.1");
+            .remarks("error: no NVIDIA driver is here: the loader finds no libcuda.so.1; install the driver\n");
+    }
+    // Where the emulator would do, it is named.
+    scene
+        .ulpdrift(&format!("{TINY} --backend cuda"))
+        .exits_with(3)
+        .remarks("; install the driver, or use --backend emulate\n");
+    for (flags, remark) in [
+        (
+            "--device 0",
+            "--device not used: no NVIDIA driver is here: ",
+        ),
+        (
+            "--nvrtc x.so",
+            "--nvrtc not used: no NVIDIA driver is here: ",
+        ),
+        (
+            "--nvrtc x.so --device 2 --backend emulate",
+            "--device, --nvrtc not used: --backend emulate takes no device; the emulator runs",
+        ),
+        (
+            "--device 2 --arch sm_90",
+            "--device not used: --arch names what is emulated; the emulator runs",
+        ),
+    ] {
+        let line = format!("{TINY} --variants fp32 {flags}");
+        scene.ulpdrift(&line).exits_with(0).remarks(remark);
+        let quiet = scene.ulpdrift(&format!("{line} --quiet"));
+        quiet.exits_with(0).remarks_nothing();
     }
     // A pattern that matches recipes as well is content with them.
     let all = scene

@@ -1,133 +1,26 @@
 //! `doctor` beside drivers and compilers that are absent, broken, too old, or work: exit code 0, a
-//! sentence for each, never a panic. The drivers are stubs, made here of a few lines of Rust.
+//! sentence for each, never a panic. The drivers are stubs.
 
 use std::{
-    fs,
-    io::{self, Write},
-    path::{Path, PathBuf},
-    process::Command,
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
+    io::Read,
+    process::{Command, Stdio},
 };
 
-use ulpdrift::backend::cuda::{
-    error::CudaError,
-    probe::{self, CALLED_LATER},
-};
+use ulpdrift::backend::cuda::{error::CudaError, probe};
 
-use crate::scene::Scene;
+use crate::{
+    scene::{BINARY, Scene},
+    stubs::{Driver, library, pinned_nvrtc, skipped},
+};
 
 const EMULATOR: &str = "run uses the emulator";
 
-/// Says past the test harness, which hides what passing tests print, that nothing was tested; the number
-/// counts such tests.
-pub fn skipped(why: &str) {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
-    let thread = thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let _ = writeln!(io::stderr(), "skipped: {why}: {test} ({count} so far)");
-}
-
-/// Makes a shared library of Rust source.
-pub fn library(scene: &Scene, name: &str, text: &str) {
-    scene.put("stub.rs", text);
-    let made = Command::new("rustc")
-        .args(["--edition=2024", "--crate-type=cdylib", "-o"])
-        .args([scene.path(name), scene.path("stub.rs")])
-        .status();
-    assert!(made.unwrap().success());
-}
-
-/// A driver that answers, unless told otherwise, with one H100 and CUDA 13.0.
-pub struct Driver {
-    pub init: i32,
-    pub version: i32,
-    pub count: i32,
-    pub capability: (i32, i32),
-    pub lacks: &'static str,
-    /// More functions, or others in their place: name, arguments and body.
-    pub more: &'static [(&'static str, &'static str, &'static str)],
-}
-
-impl Default for Driver {
-    fn default() -> Self {
-        Self {
-            init: 0,
-            version: 13000,
-            count: 1,
-            capability: (9, 0),
-            lacks: "",
-            more: &[],
-        }
-    }
-}
-
 impl Driver {
-    /// Its functions by name, each with its arguments and body.
-    fn functions(&self) -> Vec<(&str, &str, String)> {
-        let Self {
-            init,
-            version,
-            count,
-            capability: (major, minor),
-            ..
-        } = self;
-        vec![
-            ("cuInit", "_: u32", format!("{init}")),
-            ("cuDriverGetVersion", "to: *mut i32", format!("unsafe {{ *to = {version} }}; 0")),
-            ("cuDeviceGetCount", "to: *mut i32", format!("unsafe {{ *to = {count} }}; 0")),
-            ("cuDeviceGet", "to: *mut i32, n: i32", "unsafe { *to = n }; 0".to_owned()),
-            (
-                "cuDeviceGetName",
-                "to: *mut u8, _: i32, _: i32",
-                "for (i, b) in b\"Stub \\x1b[31m card\\0\".iter().enumerate() { unsafe { *to.add(i) = *b } }; 0"
-                    .to_owned(),
-            ),
-            (
-                "cuDeviceGetAttribute",
-                "to: *mut i32, which: i32, _: i32",
-                format!("unsafe {{ *to = match which {{ 16 => 132, 75 => {major}, 76 => {minor}, _ => 0 }} }}; 0"),
-            ),
-            ("cuDeviceTotalMem_v2", "to: *mut usize, _: i32", "unsafe { *to = 80 << 30 }; 0".to_owned()),
-            (
-                "cuGetErrorName",
-                "_: i32, to: *mut *const u8",
-                "unsafe { *to = b\"CUDA_ERROR_OF_THE_STUB\\0\".as_ptr() }; 0".to_owned(),
-            ),
-        ]
-    }
-
-    fn source(&self) -> String {
-        let mut own = self.functions();
-        let more = self.more.iter();
-        own.extend(more.map(|&(name, arguments, body)| (name, arguments, body.to_owned())));
-        let rest = CALLED_LATER
-            .iter()
-            .filter(|name| own.iter().all(|(known, ..)| known != *name))
-            .map(|name| (*name, "", "999".to_owned()));
-        own.iter()
-            .cloned()
-            .chain(rest)
-            .filter(|(name, ..)| *name != self.lacks)
-            .map(|(name, arguments, body)| {
-                format!("#[unsafe(no_mangle)]\npub extern \"C\" fn {name}({arguments}) -> i32 {{ {body} }}\n")
-            })
-            .collect()
-    }
-
     /// What `doctor FLAGS` says beside it, its line breaks and columns apart.
     fn doctor(&self, flags: &str) -> String {
         let scene = Scene::new();
         self.put_into(&scene);
         doctor(&scene, flags, &[])
-    }
-
-    /// Makes it the driver of a loader that looks into the scene's folder first.
-    pub fn put_into(&self, scene: &Scene) {
-        library(scene, "libcuda.so.1", &self.source());
-        // A machine with a driver may have the other name too, which is looked for first.
-        fs::copy(scene.path("libcuda.so.1"), scene.path("libcuda.so")).unwrap();
     }
 }
 
@@ -159,7 +52,7 @@ fn no_driver() {
     }
     let said = doctor(&Scene::new(), "", &[]);
     let sentence = "driver no NVIDIA driver is here: the loader finds no libcuda.so.1; install the \
-                    driver, or use --backend emulate";
+                    driver";
     says(&said, &[sentence, EMULATOR, "see the driver above"]);
 }
 
@@ -196,7 +89,7 @@ fn a_driver_without_a_function() {
             ..Driver::default()
         }
         .doctor("");
-        let sentence = format!("has no function {lacks}; reinstall the driver, or use");
+        let sentence = format!("has no function {lacks}; reinstall the driver");
         says(
             &said,
             &[
@@ -319,21 +212,6 @@ fn a_device_that_is_not_modelled() {
             "see device 0 above",
         ],
     );
-}
-
-/// The NVRTC of the test environment, which `scripts/test` installs.
-pub fn pinned_nvrtc() -> Option<PathBuf> {
-    let lib = Path::new(env!("CARGO_MANIFEST_DIR")).join(".venv/lib");
-    let found = fs::read_dir(lib).ok().and_then(|pythons| {
-        pythons
-            .flatten()
-            .map(|python| python.path().join("site-packages/nvidia/cu13/lib"))
-            .find(|folder| folder.join("libnvrtc.so.13").is_file())
-    });
-    if found.is_none() {
-        skipped("no NVRTC in .venv");
-    }
-    found
 }
 
 #[test]
@@ -461,6 +339,48 @@ fn where_compiled_kernels_are_kept() {
     says(&said(&[("HOME", ""), ("XDG_CACHE_HOME", "")]), &[none]);
     let wrong = "kernel cache ULPDRIFT_CACHE: 'no' found, expected off;";
     says(&said(&[("ULPDRIFT_CACHE", "no")]), &[wrong]);
+}
+
+/// Exit code 0 all the same. Root may write anywhere, so a file stands in the folder's place.
+#[test]
+fn a_cache_that_cannot_be_written() {
+    let scene = Scene::new().file("caches", "");
+    let caches = scene.path("caches");
+    let said = doctor(&scene, "", &[("XDG_CACHE_HOME", caches.to_str().unwrap())]);
+    let faulty = "caches/ulpdrift: 0 kernels compiled, 0 bytes; it cannot be written (";
+    says(&said, &[faulty, "so every run compiles its kernels again"]);
+}
+
+/// What is known is printed before a driver is asked, which may never answer.
+#[test]
+fn a_driver_that_hangs_leaves_a_trace() {
+    let scene = Scene::new();
+    let driver = Driver {
+        more: &[(
+            "cuInit",
+            "_: u32",
+            "std::thread::sleep(std::time::Duration::from_secs(60)); 999",
+        )],
+        ..Driver::default()
+    };
+    driver.put_into(&scene);
+    let mut child = Command::new(BINARY)
+        .arg("doctor")
+        .env("LD_LIBRARY_PATH", scene.path(""))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut said, mut chunk) = (String::new(), [0; 1024]);
+    let mut out = child.stdout.take().unwrap();
+    while !said.contains("\ndriver       ") {
+        let count = out.read(&mut chunk).unwrap();
+        assert_ne!(count, 0, "{said}");
+        said += std::str::from_utf8(&chunk[..count]).unwrap();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(said.ends_with("\ndriver       "), "{said}");
+    says(&said, &["processor ", "vectors ", "threads "]);
 }
 
 #[test]

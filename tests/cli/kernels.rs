@@ -18,8 +18,8 @@ use ulpdrift::{
 };
 
 use crate::{
-    doctor::{pinned_nvrtc, skipped},
     scene::{BINARY, Scene},
+    stubs::{pinned_nvrtc, skipped},
 };
 use wrong_kernels::{Tool, WrongKernel};
 

@@ -1,9 +1,12 @@
 //! NVIDIA's libraries under the names and in the versions that faults are known of (section I): which are found,
 //! what an old compiler is told of a new device, and what reaches the driver. The libraries are stubs.
 
+use std::{fs, process::Command};
+
 use crate::{
-    doctor::{Driver, doctor, library, pinned_nvrtc, says, skipped},
+    doctor::{doctor, says},
     scene::{Outcome, Scene},
+    stubs::{Driver, FAILS, function, library, pinned_nvrtc, skipped},
 };
 
 const RUN: &str = "run synthetic:tiny --backend cuda --tokens 3 --layers 0 --sites attn";
@@ -47,15 +50,11 @@ fn compiler(scene: &Scene, name: &str, (major, minor): (i32, i32), archs: &[i32]
     let text = "#[unsafe(no_mangle)]\npub extern \"C\" fn nvrtcGetErrorString(_: i32) -> *const u8 \
                 { b\"NVRTC_ERROR_OF_THE_STUB\\0\".as_ptr() }\n";
     let all: String = working.chain(failing).collect();
-    library(scene, name, &(all + text));
-}
-
-fn function(name: &str, arguments: &str, body: &str) -> String {
-    format!("#[unsafe(no_mangle)]\npub extern \"C\" fn {name}({arguments}) -> i32 {{ {body} }}\n")
+    library(scene, name, &(all + text + FAILS));
 }
 
 /// Where the loader looks into the scene's folder first.
-fn beside<'a>(scene: &'a Scene, line: &str, more: &[(&str, &str)]) -> Outcome<'a> {
+pub fn beside<'a>(scene: &'a Scene, line: &str, more: &[(&str, &str)]) -> Outcome<'a> {
     let folder = scene.path("");
     let mut env = vec![
         ("LD_LIBRARY_PATH", folder.to_str().unwrap()),
@@ -120,12 +119,45 @@ fn i2_a_cublas_by_each_of_its_names() {
             "SetStream_v2",
         ];
         let text = all.map(|name| function(&format!("cublas{name}"), "", "0"));
-        library(&scene, name, &text.concat());
+        library(&scene, name, &(text.concat() + FAILS));
         says(
             &doctor(&scene, "", &[]),
             &["cuBLAS is here, for the cublas-*"],
         );
     }
+}
+
+/// A library that the loader finds and that would end the process, or keep it waiting for ever, if it were loaded: one
+/// that ends early, as a download that broke off does, and a pipe.
+#[test]
+fn what_the_loader_finds_has_to_be_whole() {
+    let (scene, place) = (Scene::new(), Scene::new());
+    Driver::default().put_into(&place);
+    let names = ["libcuda.so", "libcuda.so.1"].map(|name| place.path(name));
+    let folder = place.path("");
+    let env = [("LD_LIBRARY_PATH", folder.to_str().unwrap())];
+    let refused = |reason: &str| {
+        let first = names[0].display();
+        scene
+            .ulpdrift_with(RUN, &env)
+            .exits_with(3)
+            .prints_nothing()
+            .remarks(&format!(
+                "the NVIDIA driver does not load ({first}: {reason}); reinstall the driver, or use --backend emulate\n"
+            ));
+    };
+    let whole = fs::read(&names[0]).unwrap();
+    let (half, all) = (whole.len() / 2, whole.len());
+    for name in &names {
+        fs::write(name, &whole[..half]).unwrap();
+    }
+    refused(&format!("it ends after {half} bytes, {all} expected"));
+    for name in &names {
+        fs::remove_file(name).unwrap();
+        let made = Command::new("mkfifo").arg(name).status();
+        assert!(made.unwrap().success());
+    }
+    refused("it is no regular file");
 }
 
 /// Known fault I7: a compiler older than the device.
@@ -193,6 +225,11 @@ const LOADER: &[(&str, &str, &str)] = &[
     ("cuMemcpyHtoDAsync_v2", "", "0"),
     ("cuMemsetD8Async", "", "0"),
     (
+        "cuGetErrorString",
+        "_: i32, to: *mut *const u8",
+        "unsafe { *to = b\"what the stub says\\0\".as_ptr() }; 0",
+    ),
+    (
         "cuModuleLoadData",
         "_: usize, image: *const u8",
         "if unsafe { std::slice::from_raw_parts(image, 4) } == b\"\\x7fELF\" { 209 } else { 222 }",
@@ -216,7 +253,9 @@ fn i4_i6_the_driver_gets_machine_code_and_no_ptx() {
         .exits_with(3)
         .prints_nothing()
         .remarks("the CUDA device failed while loading ")
-        .remarks("DriverError(CUDA_ERROR_NO_BINARY_FOR_GPU");
+        .remarks(
+            ": cuModuleLoadData returned error 209 (CUDA_ERROR_OF_THE_STUB: what the stub says)",
+        );
 }
 
 /// Known fault I11: where no device is visible a device is missed, exit code 3, and nothing runs in its place; what

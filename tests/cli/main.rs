@@ -3,6 +3,7 @@
 
 mod attacks;
 mod checkpoints;
+mod codes;
 mod device;
 mod disk;
 mod doctor;
@@ -13,4 +14,5 @@ mod mma;
 mod refusals;
 mod reproducible;
 mod scene;
+mod stubs;
 mod text;

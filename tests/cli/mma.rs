@@ -7,8 +7,8 @@ use ulpdrift::{
 };
 
 use crate::{
-    doctor::{Driver, pinned_nvrtc, skipped},
     scene::{Outcome, Scene},
+    stubs::{Driver, pinned_nvrtc, skipped},
 };
 
 const RECORD: &str = "mma record new.safetensors --instruction mma-bf16-k16";
@@ -53,6 +53,40 @@ fn without_a_driver_a_device_is_missed_and_auto_emulates() {
         .remarks_nothing()
         .prints(", emulated as sm_90")
         .prints("0 of 98304 outputs differ");
+    let named = format!("mma verify {file} --backend auto --device 1 --nvrtc x.so");
+    scene
+        .ulpdrift(&named)
+        .exits_with(0)
+        .remarks("--device, --nvrtc not used: no NVIDIA driver is here: ");
+}
+
+/// A flag that names a device is never passed over in silence.
+#[test]
+fn flags_that_name_nothing_are_told_so() {
+    let scene = Scene::new();
+    let file = fixture("model_sm_80_tf32");
+    for (flags, remark) in [
+        (
+            "--device 0",
+            "--device not used: --backend emulate, the default, takes no device; the emulator runs\n",
+        ),
+        (
+            "--nvrtc x.so --backend auto --arch sm_80",
+            "--nvrtc not used: --arch names what is emulated; the emulator runs\n",
+        ),
+    ] {
+        let line = format!("mma verify {file} {flags}");
+        let outcome = scene.ulpdrift(&line).exits_with(0);
+        assert_eq!(outcome.stderr, remark);
+    }
+    // There is a device, and another one is asked for.
+    Driver::default().put_into(&scene);
+    let line = format!("mma verify {file} --backend auto --device 1");
+    is_absent(
+        &scene,
+        beside(&scene, &line),
+        "--device 1: there is only device 0",
+    );
 }
 
 #[test]
@@ -64,8 +98,16 @@ fn a_driver_that_does_not_work_is_missed_and_auto_says_so() {
     };
     broken.put_into(&scene);
     let sentence = "the NVIDIA driver does not work: cuInit returned error 999";
-    for line in [&on_device(""), RECORD] {
-        is_absent(&scene, beside(&scene, line), sentence);
+    // Only who can emulate is told to.
+    let advice = "; check it with nvidia-smi";
+    for (line, end) in [
+        (
+            on_device(""),
+            format!("{advice}, or use --backend emulate\n"),
+        ),
+        (RECORD.to_owned(), format!("{advice}\n")),
+    ] {
+        is_absent(&scene, beside(&scene, &line).remarks(&end), sentence);
     }
     let auto = beside(
         &scene,

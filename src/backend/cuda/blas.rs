@@ -5,22 +5,22 @@
 //! the shape, the device and the version.
 #![allow(unsafe_code)]
 
-use std::{ffi::c_void, sync::Arc};
+use std::{ffi::c_void, ptr, sync::Arc};
 
-use cudarc::{
-    cublas::{
-        result::{self, CublasError},
-        sys::{
-            self, cublasComputeType_t, cublasComputeType_t::*, cublasGemmAlgo_t, cublasHandle_t,
-            cublasOperation_t, cudaDataType, cudaDataType_t,
-        },
-    },
-    driver::{CudaSlice, CudaStream, DevicePtr},
+use cudarc::cublas::sys::{
+    cublasComputeType_t, cublasComputeType_t::*, cublasGemmAlgo_t, cublasHandle_t,
+    cublasOperation_t, cudaDataType, cudaDataType_t,
 };
-
 use ndarray::{Array2, ArrayView2};
 
-use super::{device::Device, error::CudaError, mix::Streams, options::Stored, probe};
+use super::{
+    cublas::{self, Functions},
+    device::{Device, done},
+    error::CudaError,
+    mix::Streams,
+    options::Stored,
+    stream::{Buffer, Stream},
+};
 use crate::{
     backend::MixInputs,
     format::{Rounding, bf16},
@@ -29,7 +29,9 @@ use crate::{
 
 /// A handle of the library on a device's stream.
 pub struct Blas {
-    stream: Arc<CudaStream>,
+    /// Outlives the handle, which works on it.
+    stream: Arc<Stream>,
+    functions: Functions,
     handle: cublasHandle_t,
 }
 
@@ -77,16 +79,21 @@ impl Blas {
     /// # Errors
     /// It is not there, lacks a function, or does not start.
     pub fn new(device: &Device) -> Result<Self, CudaError> {
-        probe::cublas()?;
-        let handle = blas("starting cuBLAS", result::create_handle())?;
+        let functions = cublas::load()?;
+        let mut handle = ptr::null_mut();
+        // SAFETY: it writes one handle.
+        done("starting cuBLAS", unsafe {
+            functions.cublasCreate_v2(&raw mut handle)
+        })?;
         let started = Self {
             stream: device.stream().clone(),
+            functions,
             handle,
         };
-        let stream = started.stream.cu_stream() as *mut _;
+        let stream = started.stream.raw().cast();
         // SAFETY: handle and stream are alive, and the stream outlives the handle.
-        blas("giving cuBLAS a stream", unsafe {
-            result::set_stream(handle, stream)
+        done("giving cuBLAS a stream", unsafe {
+            functions.cublasSetStream_v2(handle, stream)
         })?;
         Ok(started)
     }
@@ -98,8 +105,10 @@ impl Blas {
     pub fn version(&self) -> Result<String, CudaError> {
         let mut version = 0;
         // SAFETY: the handle is alive, and it writes one int.
-        let code = unsafe { sys::cublasGetVersion_v2(self.handle, &raw mut version) };
-        blas("asking cuBLAS for its version", code.result())?;
+        done("asking cuBLAS for its version", unsafe {
+            self.functions
+                .cublasGetVersion_v2(self.handle, &raw mut version)
+        })?;
         let (major, minor, patch) = (version / 10_000, version / 100 % 100, version % 100);
         Ok(format!("{major}.{minor}.{patch}"))
     }
@@ -133,20 +142,19 @@ impl Blas {
         product: LibraryProduct,
         x: &Streams,
         weight: &Streams,
-        dot: &CudaSlice<f32>,
+        dot: &Buffer<f32>,
         sizes: Sizes,
     ) -> Result<(), CudaError> {
-        let stream = &self.stream;
-        let (x, x_type) = pointer(x, stream);
-        let (weight, weight_type) = pointer(weight, stream);
-        let dot = dot.device_ptr(stream).0 as *mut c_void;
+        let (x, x_type) = pointer(x);
+        let (weight, weight_type) = pointer(weight);
+        let dot = dot.pointer() as *mut c_void;
         let (one, zero) = (1.0_f32, 0.0_f32);
         let narrow = |size: usize| i32::try_from(size).unwrap_or(i32::MAX);
         let (tokens, outputs) = (narrow(sizes.tokens), narrow(sizes.outputs));
         let depth = narrow(sizes.depth);
         // SAFETY: column-major, dotᵀ [N, T] = (weight as [K, N])ᵀ · (x as [K, T]); the buffers have these sizes.
         let multiplied = unsafe {
-            result::gemm_ex(
+            self.functions.cublasGemmEx(
                 self.handle,
                 cublasOperation_t::CUBLAS_OP_T,
                 cublasOperation_t::CUBLAS_OP_N,
@@ -168,14 +176,14 @@ impl Blas {
                 cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,
             )
         };
-        blas("multiplying by cuBLAS", multiplied)
+        done("multiplying by cuBLAS", multiplied)
     }
 }
 
 impl Drop for Blas {
     fn drop(&mut self) {
         // SAFETY: the handle is ours and is not used again. What it says on its way out helps nobody.
-        let _ = unsafe { result::destroy_handle(self.handle) };
+        let _ = unsafe { self.functions.cublasDestroy_v2(self.handle) };
     }
 }
 
@@ -187,22 +195,15 @@ fn compute_type(product: LibraryProduct) -> cublasComputeType_t {
     }
 }
 
-fn pointer(streams: &Streams, stream: &CudaStream) -> (*const c_void, cudaDataType) {
+fn pointer(streams: &Streams) -> (*const c_void, cudaDataType) {
     match streams {
         Streams::Bf16(codes) => (
-            codes.device_ptr(stream).0 as *const c_void,
+            codes.pointer() as *const c_void,
             cudaDataType_t::CUDA_R_16BF,
         ),
         Streams::F32(values) => (
-            values.device_ptr(stream).0 as *const c_void,
+            values.pointer() as *const c_void,
             cudaDataType_t::CUDA_R_32F,
         ),
     }
-}
-
-fn blas<T>(doing: &str, result: Result<T, CublasError>) -> Result<T, CudaError> {
-    result.map_err(|error| CudaError::Driver {
-        doing: doing.to_owned(),
-        message: format!("{:?}", error.0),
-    })
 }

@@ -12,9 +12,10 @@
 
 use std::{
     env,
-    fs::{self, File},
+    fs::{self, DirEntry, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use sha2::{Digest, Sha256};
@@ -28,6 +29,10 @@ const MAGIC: &[u8; 16] = b"ulpdrift cubin 1";
 const DIGEST: usize = 32;
 /// How an entry's name ends.
 const ENDING: &str = "cubin";
+/// How the name of an entry begins that is being written.
+const TEMPORARY: &str = ".ulpdrift-";
+/// Longer than it takes to write one.
+const LONGEST_WRITE: Duration = Duration::from_secs(60 * 60);
 /// More than any kernel.
 const LARGEST: u64 = 1 << 26;
 
@@ -136,6 +141,28 @@ impl Cache {
         holdings
     }
 
+    /// Whether it can be added to: tried in its folder, or in the one that this would be made in, without a trace.
+    ///
+    /// # Errors
+    /// What keeps it from being written.
+    pub fn check_writable(&self) -> io::Result<()> {
+        let mut folders = self.folder.iter().flat_map(|folder| folder.ancestors());
+        let there = folders.find(|folder| folder.exists());
+        there.map_or(Ok(()), |folder| tempfile::tempfile_in(folder).map(|_| ()))
+    }
+
+    /// Removes what was begun by processes that did not live to end it.
+    pub fn tidy(&self) {
+        let files = self
+            .folder
+            .iter()
+            .filter_map(|folder| fs::read_dir(folder).ok());
+        for file in files.flatten().flatten().filter(is_left_behind) {
+            // Whoever removed it first did what is to be done.
+            let _ = fs::remove_file(file.path());
+        }
+    }
+
     /// The code of `key`: the entry's, or what `compile` makes, which becomes the entry.
     ///
     /// # Errors
@@ -159,6 +186,17 @@ impl Cache {
     }
 }
 
+/// Whether a process that ended in the middle of writing left the file behind. None takes an hour to write one.
+fn is_left_behind(file: &DirEntry) -> bool {
+    let is_temporary = file
+        .file_name()
+        .as_encoded_bytes()
+        .starts_with(TEMPORARY.as_bytes());
+    let modified = file.metadata().and_then(|about| about.modified());
+    let age = modified.ok().and_then(|time| time.elapsed().ok());
+    is_temporary && age.is_some_and(|age| age > LONGEST_WRITE)
+}
+
 /// The code of a sound entry.
 fn read(path: &Path, key: Key) -> Option<Vec<u8>> {
     let mut entry = Vec::new();
@@ -175,7 +213,7 @@ fn read(path: &Path, key: Key) -> Option<Vec<u8>> {
 
 fn write(folder: &Path, path: &Path, key: Key, code: &[u8]) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    let mut file = NamedTempFile::with_prefix_in(".ulpdrift-", folder)?;
+    let mut file = NamedTempFile::with_prefix_in(TEMPORARY, folder)?;
     file.write_all(MAGIC)?;
     file.write_all(&key.seal(code))?;
     file.write_all(code)?;

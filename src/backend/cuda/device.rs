@@ -8,27 +8,22 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use cudarc::{
-    driver::{
-        CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, DeviceRepr,
-        DriverError, ValidAsZeroBits,
-        sys::{
-            self, CUdeviceptr,
-            CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
-        },
+use cudarc::driver::{
+    DeviceRepr, ValidAsZeroBits,
+    sys::{
+        CUdeviceptr, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
     },
-    nvrtc::Ptx,
 };
 use rayon::prelude::*;
 
 use super::{
     cache::{Cache, Key},
-    error::CudaError,
+    error::{CudaError, Refusal},
     nvrtc::{self, Compiled, Nvrtc, Source},
     options::{Build, Grid, Target},
-    probe::{self, DeviceFacts, Driver},
+    probe::{self, DeviceFacts, Opened},
     source::{Kernel, Sources},
+    stream::{Buffer, Function, Module, Stream},
 };
 use crate::tensor_core::Arch;
 
@@ -45,20 +40,19 @@ pub struct Device {
     nvrtc: Nvrtc,
     sources: Sources,
     cache: Cache,
-    context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
-    modules: Mutex<HashMap<Module, Arc<CudaModule>>>,
+    stream: Arc<Stream>,
+    modules: Mutex<HashMap<Compilation, Arc<Module>>>,
 }
 
 /// An argument of a kernel.
 #[derive(Clone, Copy)]
 pub enum Argument<'a> {
     /// 16-bit codes.
-    Codes(&'a CudaSlice<u16>),
+    Codes(&'a Buffer<u16>),
     /// fp32 values.
-    Floats(&'a CudaSlice<f32>),
+    Floats(&'a Buffer<f32>),
     /// Raw words.
-    Words(&'a CudaSlice<u32>),
+    Words(&'a Buffer<u32>),
     /// One fp32 value.
     Float(&'a f32),
     /// One whole number.
@@ -67,13 +61,13 @@ pub enum Argument<'a> {
 
 /// What a compiled file is known by: the device and its compiler are one and the same.
 #[derive(PartialEq, Eq, Hash)]
-struct Module {
+struct Compilation {
     kernel: Kernel,
     options: Vec<String>,
 }
 
-fn key(build: &Build) -> Module {
-    Module {
+fn key(build: &Build) -> Compilation {
+    Compilation {
         kernel: build.kernel,
         options: build.options.clone(),
     }
@@ -85,16 +79,21 @@ impl Device {
     /// # Errors
     /// The driver, the device or the compiler is missing or does not work.
     pub fn open(ordinal: usize, nvrtc: Option<&Path>, sources: Sources) -> Result<Self, CudaError> {
-        let Driver { version, devices } = probe::probe()?;
-        let driver = Driver { version, devices };
+        let Opened {
+            driver,
+            basics,
+            functions,
+        } = probe::open()?;
         let facts = driver.device(ordinal)?.clone();
         let arch = facts.arch()?;
         let nvrtc = Nvrtc::open(nvrtc)?;
         nvrtc.knows(&facts.compile_arch())?;
-        let context = done("opening the device", CudaContext::new(ordinal))?;
-        // SAFETY: everything runs on one stream, in whose order buffers are made, used and freed.
-        unsafe { context.disable_event_tracking() };
-        let stream = done("making a stream", context.new_stream())?;
+        // It is there, so its number is no larger than what the driver counts in.
+        let number = i32::try_from(ordinal).unwrap_or(i32::MAX);
+        let stream = done(
+            "opening the device",
+            Stream::open(&basics, functions, number),
+        )?;
         Ok(Self {
             facts,
             arch,
@@ -102,7 +101,6 @@ impl Device {
             nvrtc,
             sources,
             cache: Cache::default(),
-            context,
             stream,
             modules: Mutex::default(),
         })
@@ -111,6 +109,7 @@ impl Device {
     /// Keeps what it compiles in `cache`, and takes from there what was compiled before.
     #[must_use]
     pub fn with_cache(self, cache: Cache) -> Self {
+        cache.tidy();
         Self { cache, ..self }
     }
 
@@ -151,7 +150,7 @@ impl Device {
 
     /// The stream everything runs on.
     #[must_use]
-    pub fn stream(&self) -> &Arc<CudaStream> {
+    pub fn stream(&self) -> &Arc<Stream> {
         &self.stream
     }
 
@@ -160,31 +159,30 @@ impl Device {
     /// # Errors
     /// The driver refuses.
     pub fn bind(&self) -> Result<(), CudaError> {
-        done("turning to the device", self.context.bind_to_thread())
+        done("turning to the device", self.stream.bind())
     }
 
     /// Kernel `name` of a build, compiled at most once.
     ///
     /// # Errors
     /// The source does not compile, or has no such kernel.
-    pub fn function(&self, build: &Build, name: &str) -> Result<CudaFunction, CudaError> {
+    pub fn function(&self, build: &Build, name: &str) -> Result<Function, CudaError> {
         let module = self.module(build)?;
         let function = done(
             &format!("looking for {name} in {}", build.kernel.file()),
-            module.load_function(name),
+            module.function(name),
         )?;
         if build.grid.shared > UNASKED_SHARED {
             let bytes = i32::try_from(build.grid.shared).unwrap_or(i32::MAX);
-            let attribute = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             done(
                 &format!("asking for {bytes} bytes of shared memory for {name}"),
-                function.set_attribute(attribute, bytes),
+                function.allow_shared(bytes),
             )?;
         }
         Ok(function)
     }
 
-    fn module(&self, build: &Build) -> Result<Arc<CudaModule>, CudaError> {
+    fn module(&self, build: &Build) -> Result<Arc<Module>, CudaError> {
         // What is in the map is whole even if another thread panicked.
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         let key = key(build);
@@ -193,8 +191,7 @@ impl Device {
         }
         let module = done(
             &format!("loading {}", build.kernel.file()),
-            self.context
-                .load_module(Ptx::from_binary(self.code(build)?)),
+            self.stream.load(&self.code(build)?),
         )?;
         modules.insert(key, module.clone());
         Ok(module)
@@ -220,10 +217,7 @@ impl Device {
         let codes = codes.collect::<Result<Vec<_>, CudaError>>()?;
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, code) in codes {
-            let module = done(
-                "loading kernels",
-                self.context.load_module(Ptx::from_binary(code)),
-            )?;
+            let module = done("loading kernels", self.stream.load(&code))?;
             modules.insert(key, module);
         }
         Ok(())
@@ -252,7 +246,7 @@ impl Device {
     pub fn macros(&self) -> BTreeMap<&'static str, BTreeSet<String>> {
         let modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         let mut macros: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        for Module { kernel, options } in modules.keys() {
+        for Compilation { kernel, options } in modules.keys() {
             let of_file = macros.entry(kernel.file()).or_default();
             of_file.insert(options.join(" "));
         }
@@ -263,12 +257,8 @@ impl Device {
     ///
     /// # Errors
     /// The driver refuses: memory, most likely.
-    pub fn upload<T: DeviceRepr>(
-        &self,
-        what: &str,
-        values: &[T],
-    ) -> Result<CudaSlice<T>, CudaError> {
-        let copied = self.stream.clone_htod(values);
+    pub fn upload<T: DeviceRepr>(&self, what: &str, values: &[T]) -> Result<Buffer<T>, CudaError> {
+        let copied = self.stream.upload(values);
         done(&format!("copying {what} to the device"), copied)
     }
 
@@ -276,12 +266,12 @@ impl Device {
     ///
     /// # Errors
     /// The driver refuses, or a kernel before it failed.
-    pub fn download<T: DeviceRepr>(
+    pub fn download<T: DeviceRepr + Clone + Default>(
         &self,
         what: &str,
-        values: &CudaSlice<T>,
+        values: &Buffer<T>,
     ) -> Result<Vec<T>, CudaError> {
-        let copied = self.stream.clone_dtoh(values);
+        let copied = self.stream.download(values);
         let copied = done(&format!("copying {what} from the device"), copied)?;
         self.wait()?;
         Ok(copied)
@@ -295,8 +285,8 @@ impl Device {
         &self,
         what: &str,
         count: usize,
-    ) -> Result<CudaSlice<T>, CudaError> {
-        let zeros = self.stream.alloc_zeros(count.max(1));
+    ) -> Result<Buffer<T>, CudaError> {
+        let zeros = self.stream.zeros(count.max(1));
         done(&format!("making room for {what} on the device"), zeros)
     }
 
@@ -315,15 +305,12 @@ impl Device {
     /// The driver refuses.
     pub fn launch(
         &self,
-        function: &CudaFunction,
+        function: &Function,
         grid: Grid,
         name: &str,
         arguments: &[Argument<'_>],
     ) -> Result<(), CudaError> {
-        let mut words: Vec<Word> = arguments
-            .iter()
-            .map(|argument| argument.word(&self.stream))
-            .collect();
+        let mut words: Vec<Word> = arguments.iter().map(Argument::word).collect();
         let mut pointers: Vec<*mut c_void> = words
             .iter_mut()
             .map(|word| std::ptr::from_mut(word).cast())
@@ -344,25 +331,16 @@ impl Device {
             blockDimY: 1,
             blockDimZ: 1,
             sharedMemBytes: narrow(grid.shared),
-            hStream: self.stream.cu_stream(),
+            hStream: self.stream.raw(),
             attrs: &raw mut early,
             numAttrs: u32::from(
                 grid.waits && self.facts.capability.0 >= 9 && !self.has_users_kernels(),
             ),
         };
-        self.bind()?;
         // SAFETY: the arguments are those at the head of the kernel's source, buffers of the sizes that
-        // stand there. A user's own kernel promises the same by taking the file's place. The driver copies
-        // arguments and attributes before it returns.
-        let launched = unsafe {
-            sys::cuLaunchKernelEx(
-                &raw const config,
-                function.cu_function(),
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        };
-        done(&format!("launching {name}"), launched.result())
+        // stand there. A user's own kernel promises the same by taking the file's place.
+        let launched = unsafe { self.stream.launch(&config, function, &mut pointers) };
+        done(&format!("launching {name}"), launched)
     }
 
     /// Whether some kernel is a user's own: none of those is asked to wait for the one ahead by itself.
@@ -380,19 +358,19 @@ union Word {
 }
 
 impl Argument<'_> {
-    fn word(&self, stream: &CudaStream) -> Word {
+    fn word(&self) -> Word {
         match *self {
-            Argument::Codes(buffer) => pointer(buffer, stream),
-            Argument::Floats(buffer) => pointer(buffer, stream),
-            Argument::Words(buffer) => pointer(buffer, stream),
+            Argument::Codes(buffer) => pointer(buffer),
+            Argument::Floats(buffer) => pointer(buffer),
+            Argument::Words(buffer) => pointer(buffer),
             Argument::Float(&float) => Word { float },
             Argument::Int(&int) => Word { int },
         }
     }
 }
 
-fn pointer<T>(buffer: &CudaSlice<T>, stream: &CudaStream) -> Word {
-    let (pointer, _) = buffer.device_ptr(stream);
+fn pointer<T>(buffer: &Buffer<T>) -> Word {
+    let pointer = buffer.pointer();
     Word { pointer }
 }
 
@@ -419,10 +397,10 @@ fn source<'a>(sources: &'a Sources, kernel: Kernel, headers: &'a [(&str, &str)])
     }
 }
 
-/// What the driver said, with what was being done.
-pub fn done<T>(doing: &str, result: Result<T, DriverError>) -> Result<T, CudaError> {
-    result.map_err(|error| CudaError::Driver {
+/// What the driver, or another of the vendor's libraries, said, with what was being done.
+pub fn done<T>(doing: &str, result: Result<T, Refusal>) -> Result<T, CudaError> {
+    result.map_err(|refusal| CudaError::Driver {
         doing: doing.to_owned(),
-        message: error.to_string(),
+        message: refusal.to_string(),
     })
 }

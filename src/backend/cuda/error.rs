@@ -12,18 +12,14 @@ use crate::tensor_core::Arch;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CudaError {
     /// The loader finds no driver.
-    #[error(
-        "no NVIDIA driver is here: the loader finds no {library}; install the driver, or use --backend emulate"
-    )]
+    #[error("no NVIDIA driver is here: the loader finds no {library}; install the driver")]
     NoDriver {
         /// The library that was looked for.
         library: &'static str,
     },
 
     /// The driver's library is there but does not load.
-    #[error(
-        "the NVIDIA driver does not load ({reason}); reinstall the driver, or use --backend emulate"
-    )]
+    #[error("the NVIDIA driver does not load ({reason}); reinstall the driver")]
     Unloadable {
         /// What the loader said.
         reason: String,
@@ -31,7 +27,7 @@ pub enum CudaError {
 
     /// The driver's library lacks a function.
     #[error(
-        "the NVIDIA driver is broken: {library} has no function {symbol}; reinstall the driver, or use --backend emulate"
+        "the NVIDIA driver is broken: {library} has no function {symbol}; reinstall the driver"
     )]
     Broken {
         /// The library that was loaded.
@@ -41,21 +37,12 @@ pub enum CudaError {
     },
 
     /// The driver refuses a call.
-    #[error(
-        "the NVIDIA driver does not work: {call} returned {}; check it with nvidia-smi, or use --backend emulate", code_and_name(*.code, .name.as_deref())
-    )]
-    Call {
-        /// The function.
-        call: &'static str,
-        /// The code it returned.
-        code: i32,
-        /// The code's name, where the driver knows one.
-        name: Option<String>,
-    },
+    #[error("the NVIDIA driver does not work: {0}; check it with nvidia-smi")]
+    Call(Refusal),
 
     /// The driver is older than anything this was built for.
     #[error(
-        "the NVIDIA driver is too old: it supports CUDA {}.{}, expected {}.{} or newer; update the driver, or use --backend emulate", .found.0, .found.1, OLDEST_DRIVER.0, OLDEST_DRIVER.1
+        "the NVIDIA driver is too old: it supports CUDA {}.{}, expected {}.{} or newer; update the driver", .found.0, .found.1, OLDEST_DRIVER.0, OLDEST_DRIVER.1
     )]
     TooOld {
         /// The CUDA version the driver supports: major, minor.
@@ -64,7 +51,7 @@ pub enum CudaError {
 
     /// The driver works, and drives nothing.
     #[error(
-        "the NVIDIA driver finds no device{}; make one visible, or use --backend emulate", because_hidden(.visible.as_deref())
+        "the NVIDIA driver finds no device{}; make one visible", because_hidden(.visible.as_deref())
     )]
     NoDevice {
         /// `CUDA_VISIBLE_DEVICES`, which hides devices.
@@ -84,7 +71,7 @@ pub enum CudaError {
 
     /// A device whose arithmetic is in no table.
     #[error(
-        "device {ordinal} ({name}) has compute capability {}.{}, whose matrix unit is not modelled: expected one of {}; choose another --device, or use --backend emulate", .capability.0, .capability.1, known_archs()
+        "device {ordinal} ({name}) has compute capability {}.{}, whose matrix unit is not modelled: expected one of {}; choose another --device", .capability.0, .capability.1, known_archs()
     )]
     UnknownCapability {
         /// The device's number.
@@ -97,7 +84,7 @@ pub enum CudaError {
 
     /// No run-time compiler.
     #[error(
-        "no NVRTC is here, the compiler of the kernels: {}; install it (pip install nvidia-cuda-nvrtc) and name its libnvrtc.so.* by --nvrtc, or use --backend emulate", not_found_at(.path.as_ref())
+        "no NVRTC is here, the compiler of the kernels: {}; install it (pip install nvidia-cuda-nvrtc) and name its libnvrtc.so.* by --nvrtc", not_found_at(.path.as_ref())
     )]
     NoNvrtc {
         /// The path asked for; `None` where the loader was to find it.
@@ -105,9 +92,7 @@ pub enum CudaError {
     },
 
     /// The compiler's library does not load, lacks a function or fails before it compiles anything.
-    #[error(
-        "the NVRTC at {path} is broken: {reason}; name another by --nvrtc, or use --backend emulate"
-    )]
+    #[error("the NVRTC at {path} is broken: {reason}; name another by --nvrtc")]
     NvrtcBroken {
         /// The library, as far as it is known.
         path: String,
@@ -126,9 +111,24 @@ pub enum CudaError {
         reason: String,
     },
 
+    /// The compiler fails, and not because of the source.
+    #[error(
+        "the NVRTC at {path} failed while compiling {kernel} for {arch}: {reason}; name another by --nvrtc"
+    )]
+    NvrtcFailed {
+        /// The library.
+        path: String,
+        /// The source's name.
+        kernel: String,
+        /// The target.
+        arch: String,
+        /// What it said.
+        reason: String,
+    },
+
     /// The compiler is older, or newer, than the device.
     #[error(
-        "NVRTC {}.{} does not compile for {arch}: it knows {known}; name another version by --nvrtc, or use --backend emulate", .version.0, .version.1
+        "NVRTC {}.{} does not compile for {arch}: it knows {known}; name another version by --nvrtc", .version.0, .version.1
     )]
     UnknownArch {
         /// The target asked for.
@@ -162,9 +162,7 @@ pub enum CudaError {
     },
 
     /// The driver stops while it is at work.
-    #[error(
-        "the CUDA device failed while {doing}: {message}; run `ulpdrift doctor`, or use --backend emulate"
-    )]
+    #[error("the CUDA device failed while {doing}: {message}; run `ulpdrift doctor`")]
     Driver {
         /// What was being done: "copying x to the device".
         doing: String,
@@ -174,6 +172,16 @@ pub enum CudaError {
 }
 
 impl CudaError {
+    /// Whether the emulator would do in the place of what is missing; no device, where a certain one was asked for, or
+    /// a library, which it does not emulate.
+    #[must_use]
+    pub fn emulator_would_do(&self) -> bool {
+        !matches!(
+            self,
+            Self::Compile { .. } | Self::NoSuchDevice { .. } | Self::NoCublas { .. }
+        )
+    }
+
     /// Whether a device, a driver or a compiler is missing, rather than a source wrong.
     #[must_use]
     pub fn is_absence(&self) -> bool {
@@ -181,11 +189,20 @@ impl CudaError {
     }
 }
 
-fn code_and_name(code: i32, name: Option<&str>) -> String {
-    name.map_or_else(
-        || format!("error {code}"),
-        |name| format!("error {code} ({name})"),
-    )
+/// What a function of a library returned that did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{call} returned error {code}{}", in_brackets(.meaning.as_deref()))]
+pub struct Refusal {
+    /// The function.
+    pub call: &'static str,
+    /// The code it returned, whether or not anybody has heard of it.
+    pub code: i32,
+    /// The code's name and what it stands for, where the library knows.
+    pub meaning: Option<String>,
+}
+
+fn in_brackets(meaning: Option<&str>) -> String {
+    meaning.map_or_else(String::new, |meaning| format!(" ({meaning})"))
 }
 
 fn because_hidden(visible: Option<&str>) -> String {

@@ -2,11 +2,13 @@
 #![allow(unsafe_code)]
 
 use std::{
+    env,
     error::Error,
     ffi::OsStr,
     fs::{self, File},
     io::Read,
     ops::Range,
+    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -27,6 +29,8 @@ pub fn load(name: &OsStr) -> Result<Library, Missing> {
     let path = Path::new(name);
     if path.is_absolute() && path.exists() {
         is_whole(path).map_err(Missing::Unloadable)?;
+    } else if let Some(folders) = env::var_os(LOADERS_PATH) {
+        found_is_whole(path, &folders).map_err(Missing::Unloadable)?;
     }
     // SAFETY: loading runs the library's initialisers. These are NVIDIA's own libraries, or what the
     // user put in their place; they have no requirements on the caller.
@@ -44,6 +48,23 @@ pub fn load(name: &OsStr) -> Result<Library, Missing> {
             Missing::Unloadable(reason)
         }
     })
+}
+
+/// Whether the file is whole that the loader finds in these folders: the first of that name that it can open
+/// (ld.so(8): separated by colons or semicolons, an empty one is the working directory).
+fn found_is_whole(name: &Path, folders: &OsStr) -> Result<(), String> {
+    let folders = folders.as_bytes().split(|byte| matches!(byte, b':' | b';'));
+    for folder in folders {
+        let path = Path::new(OsStr::from_bytes(folder)).join(name);
+        if !path.exists() {
+            continue;
+        }
+        is_whole(&path).map_err(|reason| format!("{}: {reason}", path.display()))?;
+        if File::open(&path).is_ok() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// What would take the process down or keep it waiting if it were loaded: no regular file, or one that ends
@@ -68,13 +89,15 @@ fn is_whole(path: &Path) -> Result<(), String> {
     let end = number(40..48).saturating_add(table);
     if about.len() < end {
         return Err(format!(
-            "it ends after {} bytes, {end} expected; install it again",
+            "it ends after {} bytes, {end} expected",
             about.len()
         ));
     }
     Ok(())
 }
 
+/// Where the loader looks first.
+const LOADERS_PATH: &str = "LD_LIBRARY_PATH";
 /// Bytes of a 64-bit ELF header (System V ABI, ELF-64 object file format).
 const ELF_HEADER: usize = 64;
 /// Its first bytes on any machine that we run on.
@@ -151,5 +174,37 @@ mod tests {
             panic!("loaded a folder");
         };
         assert_eq!(reason, "it is no regular file");
+    }
+
+    /// As the loader goes through its folders: what it passes over is not looked at.
+    #[test]
+    fn the_file_that_the_loader_finds_first_has_to_be_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = fs::read(env::current_exe().unwrap()).unwrap();
+        let put = |folder: &str, bytes: &[u8]| {
+            let folder = dir.path().join(folder);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("libx.so"), bytes).unwrap();
+        };
+        put("cut", &whole[..100]);
+        put("whole", &whole);
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        let path = |folders: &str| folders.replace('@', &format!("{}/", dir.path().display()));
+        let asked =
+            |folders: &str| found_is_whole(Path::new("libx.so"), OsStr::new(&path(folders)));
+        for good in [
+            "",
+            "@whole",
+            "@whole:@cut",
+            "@absent:@empty;@whole:@cut",
+            "::",
+        ] {
+            assert_eq!(asked(good), Ok(()), "{good}");
+        }
+        for bad in ["@cut", "@cut:@whole", ":@empty;@cut:@whole"] {
+            let reason = asked(bad).unwrap_err();
+            let found = path("@cut/libx.so: it ends after 100 bytes, ");
+            assert!(reason.starts_with(&found), "{reason}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! The mixing projection on a device: RMS factor, projection, and the sum of its ranges where the
 //! projection does not add them itself.
 
-use cudarc::driver::{CudaFunction, CudaSlice};
 use ndarray::{Array1, Array2};
 use rayon::prelude::*;
 
@@ -10,6 +9,7 @@ use super::{
     error::CudaError,
     options::{Grid, Mixing, ROW_THREADS, Shape, Stored},
     source::Kernel,
+    stream::{Buffer, Function},
 };
 use crate::{
     backend::{Mix, MixInputs},
@@ -20,9 +20,9 @@ use crate::{
 /// x in the device's memory, as it is stored there.
 pub enum Streams {
     /// bf16 codes.
-    Bf16(CudaSlice<u16>),
+    Bf16(Buffer<u16>),
     /// fp32.
-    F32(CudaSlice<f32>),
+    F32(Buffer<f32>),
 }
 
 impl Streams {
@@ -58,27 +58,27 @@ pub struct MixOnDevice<'a> {
 }
 
 struct Functions {
-    squares: CudaFunction,
-    factor: CudaFunction,
-    project: CudaFunction,
-    finish: Option<CudaFunction>,
+    squares: Function,
+    factor: Function,
+    project: Function,
+    finish: Option<Function>,
 }
 
 struct Buffers {
     weight: Weight,
-    squares: CudaSlice<f32>,
-    rms: CudaSlice<f32>,
-    partials: CudaSlice<f32>,
-    dot: CudaSlice<f32>,
-    mixes: CudaSlice<f32>,
+    squares: Buffer<f32>,
+    rms: Buffer<f32>,
+    partials: Buffer<f32>,
+    dot: Buffer<f32>,
+    mixes: Buffer<f32>,
 }
 
 /// hc_fn as the projection takes it.
 enum Weight {
     /// As it is stored.
-    Plain(CudaSlice<f32>),
+    Plain(Buffer<f32>),
     /// By `pack_weights.cu` or `pack_columns.cu`.
-    Packed(CudaSlice<u32>),
+    Packed(Buffer<u32>),
 }
 
 impl Weight {

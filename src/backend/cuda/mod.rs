@@ -2,20 +2,24 @@
 //! on any machine.
 //!
 //! * [`error`]: each way in which a device, a driver or a compiler can be missing, in one sentence.
-//! * [`probe`]: what is here, asked before cudarc is: cudarc panics where a library or a symbol is
-//!   missing.
+//! * `functions`: a library's functions as tables, with cudarc's types and C's results; `driver` and `cublas`: those
+//!   of the two libraries.
+//! * [`probe`]: what is here.
 //! * [`nvrtc`]: the run-time compiler; [`cache`]: what it made, kept on disk.
 //! * [`source`]: the kernels' sources; [`options`]: a recipe as their macros.
-//! * [`device`]: a device at work; `mix` and `epilogue`: the operations; `tiles`: one instruction at a
+//! * `stream`: what a device keeps for us; [`device`]: a device at work; `mix` and `epilogue`: the operations; `tiles`: one instruction at a
 //!   time.
 //! * [`blas`]: the vendor's library; [`time`]: how long things take; `hardware`: both, as a suite asks
 //!   for them.
 
 pub mod blas;
 pub mod cache;
+mod cublas;
 pub mod device;
+mod driver;
 mod epilogue;
 pub mod error;
+mod functions;
 mod hardware;
 mod library;
 pub mod mix;
@@ -23,6 +27,7 @@ pub mod nvrtc;
 pub mod options;
 pub mod probe;
 pub mod source;
+mod stream;
 #[cfg(test)]
 pub mod testing;
 mod tiles;

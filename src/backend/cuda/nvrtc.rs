@@ -7,8 +7,10 @@
 //! once, each with a program of its own.
 #![allow(unsafe_code)]
 
+mod api;
+
 use std::{
-    ffi::{CStr, CString, NulError, OsStr, c_char, c_int},
+    ffi::{CString, NulError, OsStr, c_char, c_int},
     fs::{self, Metadata},
     path::{Path, PathBuf},
     ptr,
@@ -17,6 +19,7 @@ use std::{
 
 use libloading::Library;
 
+use self::api::{Api, CopyOf, Handle, SUCCESS, SizeOf};
 use super::{
     error::CudaError,
     library::{self, Missing},
@@ -26,13 +29,15 @@ use super::{
 /// whatever was installed last.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
-/// `NVRTC_SUCCESS`.
-const SUCCESS: c_int = 0;
+/// `NVRTC_ERROR_COMPILATION`: the source is wrong, where every other code is the compiler's own failure.
+const WRONG_SOURCE: c_int = 6;
 /// `NVRTC_ERROR_BUILTIN_OPERATION_FAILURE`: `libnvrtc-builtins` did not load.
 const NO_BUILTINS: c_int = 7;
 
-/// A program in the compiler's hands: `nvrtcProgram`.
-type Handle = *mut std::ffi::c_void;
+/// More than any log, PTX or machine code.
+const LARGEST: usize = 1 << 28;
+/// How machine code begins, which is an ELF file.
+const ELF: &[u8] = b"\x7fELF";
 
 /// A kernel's source and the headers it may include.
 #[derive(Clone, Copy, Debug)]
@@ -163,35 +168,46 @@ impl Nvrtc {
         self.knows(arch)?;
         let all = [&own_options(arch), options].concat();
 
-        let failed = |reason: String, log: String| CudaError::Compile {
+        let wrong = |reason: String, log: String| CudaError::Compile {
             kernel: source.name.to_owned(),
             arch: arch.to_owned(),
             reason,
             log,
         };
-        let texts = Texts::of(source, &all).map_err(|reason| failed(reason, String::new()))?;
-        let program = Program::new(&self.api, &texts)
-            .map_err(|code| failed(self.api.name_of(code), String::new()))?;
+        let failed = |reason: String| CudaError::NvrtcFailed {
+            path: self.path.display().to_string(),
+            kernel: source.name.to_owned(),
+            arch: arch.to_owned(),
+            reason,
+        };
+        let texts = Texts::of(source, &all).map_err(|reason| wrong(reason, String::new()))?;
+        let program = Program::new(&self.api, &texts).map_err(failed)?;
         let outcome = program.compile();
-        let log = program.log().unwrap_or_default();
+        let log = program.log();
+        let said = log.as_ref().ok().and_then(|log| first_error(log));
         match outcome {
             Ok(()) => {}
+            Err(WRONG_SOURCE) => {
+                let reason = said.unwrap_or_else(|| self.api.name_of(WRONG_SOURCE));
+                return Err(wrong(reason, log.unwrap_or_default()));
+            }
             Err(NO_BUILTINS) => {
                 return Err(CudaError::NoBuiltins {
                     path: self.path.display().to_string(),
-                    reason: first_error(&log).unwrap_or_else(|| self.api.name_of(NO_BUILTINS)),
+                    reason: said.unwrap_or_else(|| self.api.name_of(NO_BUILTINS)),
                 });
             }
             Err(code) => {
-                let reason = first_error(&log).unwrap_or_else(|| self.api.name_of(code));
-                return Err(failed(reason, log));
+                let name = self.api.name_of(code);
+                return Err(failed(match said {
+                    Some(said) => format!("{name}: {said}"),
+                    None => name,
+                }));
             }
         }
-        let cubin = program.cubin();
-        let ptx = program.ptx();
-        let (cubin, ptx) = cubin
-            .and_then(|cubin| Ok((cubin, ptx?)))
-            .map_err(|code| failed(self.api.name_of(code), log.clone()))?;
+        let log = log.map_err(failed)?;
+        let cubin = program.cubin().map_err(failed)?;
+        let ptx = program.ptx().map_err(failed)?;
         Ok(Compiled {
             cubin,
             ptx,
@@ -263,103 +279,6 @@ fn broken(path: &Path, reason: String) -> CudaError {
     }
 }
 
-type SizeOf = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
-type CopyOf = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
-
-/// The library's functions, by the name they have after `nvrtc`.
-#[derive(Clone, Copy, Debug)]
-struct Api {
-    version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int,
-    get_num_supported_archs: unsafe extern "C" fn(*mut c_int) -> c_int,
-    get_supported_archs: unsafe extern "C" fn(*mut c_int) -> c_int,
-    get_error_string: unsafe extern "C" fn(c_int) -> *const c_char,
-    create_program: unsafe extern "C" fn(
-        *mut Handle,
-        *const c_char,
-        *const c_char,
-        c_int,
-        *const *const c_char,
-        *const *const c_char,
-    ) -> c_int,
-    destroy_program: unsafe extern "C" fn(*mut Handle) -> c_int,
-    compile_program: unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> c_int,
-    get_program_log_size: SizeOf,
-    get_program_log: CopyOf,
-    get_cubin_size: SizeOf,
-    get_cubin: CopyOf,
-    get_ptx_size: SizeOf,
-    get_ptx: CopyOf,
-}
-
-impl Api {
-    fn of(library: &Library, path: &Path) -> Result<Self, CudaError> {
-        fn function<F: Copy>(library: &Library, path: &Path, name: &str) -> Result<F, CudaError> {
-            // SAFETY: `F` is the type of a field of `Api`, which is the function's C type by NVRTC's
-            // reference; `Nvrtc` keeps the library as long as the pointer.
-            unsafe { library.get::<F>(name.as_bytes()) }
-                .map(|function| *function)
-                .map_err(|_| broken(path, format!("it has no function {name}")))
-        }
-        Ok(Self {
-            version: function(library, path, "nvrtcVersion")?,
-            get_num_supported_archs: function(library, path, "nvrtcGetNumSupportedArchs")?,
-            get_supported_archs: function(library, path, "nvrtcGetSupportedArchs")?,
-            get_error_string: function(library, path, "nvrtcGetErrorString")?,
-            create_program: function(library, path, "nvrtcCreateProgram")?,
-            destroy_program: function(library, path, "nvrtcDestroyProgram")?,
-            compile_program: function(library, path, "nvrtcCompileProgram")?,
-            get_program_log_size: function(library, path, "nvrtcGetProgramLogSize")?,
-            get_program_log: function(library, path, "nvrtcGetProgramLog")?,
-            get_cubin_size: function(library, path, "nvrtcGetCUBINSize")?,
-            get_cubin: function(library, path, "nvrtcGetCUBIN")?,
-            get_ptx_size: function(library, path, "nvrtcGetPTXSize")?,
-            get_ptx: function(library, path, "nvrtcGetPTX")?,
-        })
-    }
-
-    fn version(&self, path: &Path) -> Result<(i32, i32), CudaError> {
-        let (mut major, mut minor) = (0, 0);
-        // SAFETY: it writes two ints.
-        let code = unsafe { (self.version)(&raw mut major, &raw mut minor) };
-        self.works(code, "nvrtcVersion", path)?;
-        Ok((major, minor))
-    }
-
-    fn archs(&self, path: &Path) -> Result<Vec<i32>, CudaError> {
-        let mut count = 0;
-        // SAFETY: it writes one int.
-        let code = unsafe { (self.get_num_supported_archs)(&raw mut count) };
-        self.works(code, "nvrtcGetNumSupportedArchs", path)?;
-        let mut archs = vec![0; usize::try_from(count).unwrap_or(0)];
-        // SAFETY: it writes as many ints as the function above says.
-        let code = unsafe { (self.get_supported_archs)(archs.as_mut_ptr()) };
-        self.works(code, "nvrtcGetSupportedArchs", path)?;
-        archs.sort_unstable();
-        Ok(archs)
-    }
-
-    fn works(&self, code: c_int, call: &str, path: &Path) -> Result<(), CudaError> {
-        if code == SUCCESS {
-            return Ok(());
-        }
-        Err(broken(
-            path,
-            format!("{call} returned {}", self.name_of(code)),
-        ))
-    }
-
-    fn name_of(&self, code: c_int) -> String {
-        // SAFETY: any code is allowed; the answer is a static string.
-        let name = unsafe { (self.get_error_string)(code) };
-        if name.is_null() {
-            return format!("error {code}");
-        }
-        // SAFETY: not null, and ended by NUL.
-        let name = unsafe { CStr::from_ptr(name) };
-        format!("error {code} ({})", name.to_string_lossy())
-    }
-}
-
 /// A source and its options as C strings.
 struct Texts {
     name: CString,
@@ -418,7 +337,7 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    fn new(api: &'a Api, texts: &'a Texts) -> Result<Self, c_int> {
+    fn new(api: &'a Api, texts: &'a Texts) -> Result<Self, String> {
         let headers = pointers(&texts.header_texts);
         let names = pointers(&texts.header_names);
         let mut handle = ptr::null_mut();
@@ -434,7 +353,7 @@ impl<'a> Program<'a> {
                 names.as_ptr(),
             )
         };
-        succeeded(code)?;
+        succeeded(code).map_err(|code| api.name_of(code))?;
         Ok(Self {
             api,
             texts,
@@ -451,27 +370,37 @@ impl<'a> Program<'a> {
         })
     }
 
-    fn log(&self) -> Result<String, c_int> {
+    fn log(&self) -> Result<String, String> {
         let log = self.bytes(self.api.get_program_log_size, self.api.get_program_log)?;
         Ok(text_of(&log))
     }
 
-    fn ptx(&self) -> Result<String, c_int> {
+    fn ptx(&self) -> Result<String, String> {
         let ptx = self.bytes(self.api.get_ptx_size, self.api.get_ptx)?;
         Ok(text_of(&ptx))
     }
 
-    fn cubin(&self) -> Result<Vec<u8>, c_int> {
-        self.bytes(self.api.get_cubin_size, self.api.get_cubin)
+    fn cubin(&self) -> Result<Vec<u8>, String> {
+        let cubin = self.bytes(self.api.get_cubin_size, self.api.get_cubin)?;
+        if cubin.starts_with(ELF) {
+            return Ok(cubin);
+        }
+        Err(format!("its CUBIN of {} bytes is no ELF file", cubin.len()))
     }
 
-    fn bytes(&self, size_of: SizeOf, copy_of: CopyOf) -> Result<Vec<u8>, c_int> {
+    fn bytes(&self, size_of: SizeOf, copy_of: CopyOf) -> Result<Vec<u8>, String> {
+        let named = |code| self.api.name_of(code);
         let mut size = 0;
         // SAFETY: the program is alive, and it writes one size_t.
-        succeeded(unsafe { size_of(self.handle, &raw mut size) })?;
+        succeeded(unsafe { size_of(self.handle, &raw mut size) }).map_err(named)?;
+        if size > LARGEST {
+            return Err(format!(
+                "a result of {size} bytes, expected at most {LARGEST}"
+            ));
+        }
         let mut bytes = vec![0u8; size];
         // SAFETY: it writes as many bytes as it just said.
-        succeeded(unsafe { copy_of(self.handle, bytes.as_mut_ptr().cast()) })?;
+        succeeded(unsafe { copy_of(self.handle, bytes.as_mut_ptr().cast()) }).map_err(named)?;
         Ok(bytes)
     }
 }

@@ -1,21 +1,15 @@
-//! Which driver and which devices are here, found out before cudarc makes its first call.
-//!
-//! cudarc looks every function up when it is first called, and panics where the library or the
-//! function is missing; even to print an error it calls the driver. So the library that cudarc will
-//! load is loaded here first, and each function it will call is looked up by name.
+//! Which driver and which devices are here.
 #![allow(unsafe_code)]
 
 use std::{
     env,
-    ffi::{CStr, OsStr, c_char, c_int, c_uint},
-    mem, ptr,
+    ffi::{CStr, c_int},
 };
 
-use libloading::Library;
-
 use super::{
-    error::CudaError,
-    library::{self, Missing},
+    cublas,
+    driver::{Basics, Functions, Loaded},
+    error::{CudaError, Refusal},
 };
 use crate::tensor_core::Arch;
 
@@ -26,11 +20,6 @@ pub const OLDEST_DRIVER: (u32, u32) = (12, 8);
 /// Hides devices from the driver.
 pub const VISIBLE_DEVICES: &str = "CUDA_VISIBLE_DEVICES";
 
-/// What the loader is said to lack if it finds no driver under any name.
-const USUAL_NAME: &str = "libcuda.so.1";
-
-/// `CUDA_SUCCESS`.
-const SUCCESS: c_int = 0;
 /// `CUDA_ERROR_NO_DEVICE`.
 const NO_DEVICE: c_int = 100;
 
@@ -41,51 +30,8 @@ const CAPABILITY_MAJOR: c_int = 75;
 /// `CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR`.
 const CAPABILITY_MINOR: c_int = 76;
 
-/// What cudarc calls on our behalf, the functions of the probe apart, and `cuGetExportTable`: NVRTC
-/// calls `cuInit` and, if that succeeds, this one without asking whether it is there.
-pub const CALLED_LATER: &[&str] = &[
-    "cuCtxGetCurrent",
-    "cuCtxSetCurrent",
-    "cuCtxSynchronize",
-    "cuDevicePrimaryCtxRelease_v2",
-    "cuDevicePrimaryCtxRetain",
-    "cuEventCreate",
-    "cuEventDestroy_v2",
-    "cuEventElapsedTime_v2",
-    "cuEventQuery",
-    "cuEventRecord",
-    "cuEventSynchronize",
-    "cuFuncGetAttribute",
-    "cuFuncSetAttribute",
-    "cuGetErrorName",
-    "cuGetErrorString",
-    "cuGetExportTable",
-    "cuGraphDestroy",
-    "cuGraphExecDestroy",
-    "cuGraphInstantiateWithFlags",
-    "cuGraphLaunch",
-    "cuGraphUpload",
-    "cuLaunchKernelEx",
-    "cuMemAllocAsync",
-    "cuMemAlloc_v2",
-    "cuMemFreeAsync",
-    "cuMemFree_v2",
-    "cuMemGetInfo_v2",
-    "cuMemcpyDtoDAsync_v2",
-    "cuMemcpyDtoHAsync_v2",
-    "cuMemcpyHtoDAsync_v2",
-    "cuMemsetD8Async",
-    "cuModuleGetFunction",
-    "cuModuleLoadData",
-    "cuModuleUnload",
-    "cuStreamBeginCapture_v2",
-    "cuStreamCreate",
-    "cuStreamDestroy_v2",
-    "cuStreamEndCapture",
-    "cuStreamIsCapturing",
-    "cuStreamSynchronize",
-    "cuStreamWaitEvent",
-];
+/// What is called of the driver beyond the probe's own functions.
+pub const CALLED_LATER: &[&str] = Functions::NAMES;
 
 /// A driver that works, and what it drives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,211 +105,105 @@ impl DeviceFacts {
 /// # Errors
 /// There is no driver that works, is new enough and drives a device.
 pub fn probe() -> Result<Driver, CudaError> {
-    let loaded = Loaded::open()?;
-    loaded.start()?;
-    let version = loaded.version()?;
+    Ok(open()?.driver)
+}
+
+/// A driver that works, and what is called of it.
+pub(super) struct Opened {
+    pub driver: Driver,
+    pub basics: Basics,
+    pub functions: Functions,
+}
+
+/// As [`probe`].
+pub(super) fn open() -> Result<Opened, CudaError> {
+    let library = Loaded::open()?;
+    let basics = library.basics()?;
+    // SAFETY: the only flags allowed are none.
+    asked(unsafe { basics.cuInit(0) })?;
+    let version = version(&basics)?;
     if version < OLDEST_DRIVER {
         return Err(CudaError::TooOld { found: version });
     }
-    let count = loaded.device_count()?;
-    let devices = (0..count)
-        .map(|ordinal| loaded.device(ordinal))
+    let devices = (0..device_count(&basics)?)
+        .map(|ordinal| device(&basics, ordinal))
         .collect::<Result<_, _>>()?;
-    for &symbol in CALLED_LATER {
-        loaded.function::<unsafe extern "C" fn()>(symbol)?;
-    }
-    Ok(Driver { version, devices })
+    Ok(Opened {
+        driver: Driver { version, devices },
+        basics,
+        functions: library.functions()?,
+    })
 }
 
-/// What cudarc calls of cuBLAS on our behalf.
-const CALLED_OF_CUBLAS: [&str; 5] = [
-    "cublasCreate_v2",
-    "cublasDestroy_v2",
-    "cublasGemmEx",
-    "cublasGetVersion_v2",
-    "cublasSetStream_v2",
-];
-
-/// Whether cuBLAS, which only the vendor's own variants need, is here and has what cudarc will call:
-/// like the driver it is looked at before.
+/// Whether cuBLAS, which only the vendor's own variants need, is here and has what is called of it.
 ///
 /// # Errors
 /// The loader finds none, or it lacks a function.
 pub fn cublas() -> Result<(), CudaError> {
-    let missing = |reason| CudaError::NoCublas { reason };
-    let mut unloadable = None;
-    for name in cudarc::get_lib_name_candidates("cublas") {
-        match library::load(OsStr::new(&name)) {
-            Ok(library) => {
-                // Never unloaded: cudarc is about to load it again, and it is large.
-                let library = mem::ManuallyDrop::new(library);
-                for symbol in CALLED_OF_CUBLAS {
-                    // SAFETY: only whether there is such a function is asked, it is not called.
-                    unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) }
-                        .map_err(|_| missing(format!("{name} has no function {symbol}")))?;
-                }
-                return Ok(());
-            }
-            Err(Missing::NotFound) => {}
-            Err(Missing::Unloadable(reason)) => {
-                unloadable.get_or_insert(reason);
-            }
-        }
-    }
-    Err(missing(unloadable.unwrap_or_else(|| {
-        "the loader finds no libcublas.so".to_owned()
-    })))
+    cublas::load().map(|_| ())
 }
 
 fn visible_devices() -> Option<String> {
     env::var_os(VISIBLE_DEVICES).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// The driver's library.
-struct Loaded {
-    /// Never unloaded: the driver runs threads of its own once it has been started.
-    library: mem::ManuallyDrop<Library>,
-    /// The name it was found by.
-    name: String,
+fn version(basics: &Basics) -> Result<(u32, u32), CudaError> {
+    let mut version = 0;
+    // SAFETY: it writes one int.
+    asked(unsafe { basics.cuDriverGetVersion(&raw mut version) })?;
+    let version = version.unsigned_abs();
+    Ok((version / 1000, version % 1000 / 10))
 }
 
-impl Loaded {
-    /// Loads the library that cudarc will load: the first of its names that the loader finds.
-    fn open() -> Result<Self, CudaError> {
-        let mut unloadable = None;
-        for name in cudarc::get_lib_name_candidates("cuda") {
-            match library::load(OsStr::new(&name)) {
-                Ok(library) => {
-                    let library = mem::ManuallyDrop::new(library);
-                    return Ok(Self { library, name });
-                }
-                Err(Missing::NotFound) => {}
-                Err(Missing::Unloadable(reason)) => {
-                    unloadable.get_or_insert(CudaError::Unloadable { reason });
-                }
-            }
-        }
-        Err(unloadable.unwrap_or(CudaError::NoDriver {
-            library: USUAL_NAME,
-        }))
+/// At least one.
+fn device_count(basics: &Basics) -> Result<c_int, CudaError> {
+    let mut count = 0;
+    // SAFETY: it writes one int.
+    asked(unsafe { basics.cuDeviceGetCount(&raw mut count) })?;
+    if count < 1 {
+        return Err(no_device());
     }
+    Ok(count)
+}
 
-    /// The function `symbol`, as a pointer of type `F`.
-    fn function<F: Copy>(&self, symbol: &'static str) -> Result<F, CudaError> {
-        // SAFETY: `F` is the function's C type, which the callers below take from the driver API's
-        // reference. The pointer stays valid because the library is never unloaded.
-        unsafe { self.library.get::<F>(symbol.as_bytes()) }
-            .map(|function| *function)
-            .map_err(|_| CudaError::Broken {
-                library: self.name.clone(),
-                symbol,
-            })
-    }
+fn device(basics: &Basics, ordinal: c_int) -> Result<DeviceFacts, CudaError> {
+    let (mut device, mut bytes) = (0, 0);
+    // SAFETY: it writes one CUdevice, which is an int.
+    asked(unsafe { basics.cuDeviceGet(&raw mut device, ordinal) })?;
+    // SAFETY: it writes one size_t.
+    asked(unsafe { basics.cuDeviceTotalMem_v2(&raw mut bytes, device) })?;
+    Ok(DeviceFacts {
+        ordinal: usize::try_from(ordinal).unwrap_or(0),
+        name: device_name(basics, device)?,
+        capability: (
+            attribute(basics, device, CAPABILITY_MAJOR)?,
+            attribute(basics, device, CAPABILITY_MINOR)?,
+        ),
+        sms: attribute(basics, device, SMS)? as usize,
+        memory_bytes: bytes as u64,
+    })
+}
 
-    fn start(&self) -> Result<(), CudaError> {
-        let call = "cuInit";
-        let init = self.function::<unsafe extern "C" fn(c_uint) -> c_int>(call)?;
-        // SAFETY: the only flags allowed are none.
-        self.check(call, unsafe { init(0) })
-    }
+fn device_name(basics: &Basics, device: c_int) -> Result<String, CudaError> {
+    let mut name = [0u8; 256];
+    // SAFETY: it writes at most the 255 bytes it is told of, so the last one stays NUL.
+    asked(unsafe { basics.cuDeviceGetName(name.as_mut_ptr().cast(), 255, device) })?;
+    let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
+    Ok(name.to_string_lossy().into_owned())
+}
 
-    fn version(&self) -> Result<(u32, u32), CudaError> {
-        let call = "cuDriverGetVersion";
-        let get = self.function::<unsafe extern "C" fn(*mut c_int) -> c_int>(call)?;
-        let mut version = 0;
-        // SAFETY: it writes one int.
-        self.check(call, unsafe { get(&raw mut version) })?;
-        let version = version.unsigned_abs();
-        Ok((version / 1000, version % 1000 / 10))
-    }
+fn attribute(basics: &Basics, device: c_int, attribute: c_int) -> Result<u32, CudaError> {
+    let mut value = 0;
+    // SAFETY: it writes one int; the attribute's number is one of the driver's.
+    asked(unsafe { basics.cuDeviceGetAttribute(&raw mut value, attribute, device) })?;
+    Ok(value.unsigned_abs())
+}
 
-    /// At least one.
-    fn device_count(&self) -> Result<c_int, CudaError> {
-        let call = "cuDeviceGetCount";
-        let get = self.function::<unsafe extern "C" fn(*mut c_int) -> c_int>(call)?;
-        let mut count = 0;
-        // SAFETY: it writes one int.
-        self.check(call, unsafe { get(&raw mut count) })?;
-        if count < 1 {
-            return Err(no_device());
-        }
-        Ok(count)
-    }
-
-    fn device(&self, ordinal: c_int) -> Result<DeviceFacts, CudaError> {
-        let call = "cuDeviceGet";
-        let get = self.function::<unsafe extern "C" fn(*mut c_int, c_int) -> c_int>(call)?;
-        let mut device = 0;
-        // SAFETY: it writes one CUdevice, which is an int.
-        self.check(call, unsafe { get(&raw mut device, ordinal) })?;
-        Ok(DeviceFacts {
-            ordinal: usize::try_from(ordinal).unwrap_or(0),
-            name: self.device_name(device)?,
-            capability: (
-                self.attribute(device, CAPABILITY_MAJOR)?,
-                self.attribute(device, CAPABILITY_MINOR)?,
-            ),
-            sms: self.attribute(device, SMS)? as usize,
-            memory_bytes: self.memory_bytes(device)?,
-        })
-    }
-
-    fn device_name(&self, device: c_int) -> Result<String, CudaError> {
-        let call = "cuDeviceGetName";
-        let get =
-            self.function::<unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int>(call)?;
-        let mut name = [0u8; 256];
-        // SAFETY: it writes at most the 255 bytes it is told of, so the last one stays NUL.
-        self.check(call, unsafe { get(name.as_mut_ptr().cast(), 255, device) })?;
-        let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
-        Ok(name.to_string_lossy().into_owned())
-    }
-
-    fn attribute(&self, device: c_int, attribute: c_int) -> Result<u32, CudaError> {
-        let call = "cuDeviceGetAttribute";
-        let get = self.function::<unsafe extern "C" fn(*mut c_int, c_int, c_int) -> c_int>(call)?;
-        let mut value = 0;
-        // SAFETY: it writes one int; the attribute's number is one of the driver's.
-        self.check(call, unsafe { get(&raw mut value, attribute, device) })?;
-        Ok(value.unsigned_abs())
-    }
-
-    fn memory_bytes(&self, device: c_int) -> Result<u64, CudaError> {
-        let call = "cuDeviceTotalMem_v2";
-        let get = self.function::<unsafe extern "C" fn(*mut usize, c_int) -> c_int>(call)?;
-        let mut bytes = 0;
-        // SAFETY: it writes one size_t.
-        self.check(call, unsafe { get(&raw mut bytes, device) })?;
-        Ok(bytes as u64)
-    }
-
-    fn check(&self, call: &'static str, code: c_int) -> Result<(), CudaError> {
-        match code {
-            SUCCESS => Ok(()),
-            NO_DEVICE => Err(no_device()),
-            code => Err(CudaError::Call {
-                call,
-                code,
-                name: self.name_of(code),
-            }),
-        }
-    }
-
-    /// The driver's name for an error code, if it can tell.
-    fn name_of(&self, code: c_int) -> Option<String> {
-        let get = self
-            .function::<unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int>("cuGetErrorName")
-            .ok()?;
-        let mut name = ptr::null();
-        // SAFETY: it writes a pointer to a static string, or a null pointer for an unknown code.
-        let known = unsafe { get(code, &raw mut name) } == SUCCESS && !name.is_null();
-        if !known {
-            return None;
-        }
-        // SAFETY: the pointer is not null, and the driver ends its strings by NUL.
-        let name = unsafe { CStr::from_ptr(name) };
-        Some(name.to_string_lossy().into_owned())
-    }
+fn asked(outcome: Result<(), Refusal>) -> Result<(), CudaError> {
+    outcome.map_err(|refusal| match refusal.code {
+        NO_DEVICE => no_device(),
+        _ => CudaError::Call(refusal),
+    })
 }
 
 fn no_device() -> CudaError {

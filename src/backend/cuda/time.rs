@@ -5,17 +5,13 @@
 //! median counts. Weights are packed before, as an engine packs them when it loads a model. The limit is the time to read x and the fp32 weight once at the rate of a copy measured
 //! in the same process, whose bytes count twice, read and written.
 
-use cudarc::driver::{
-    CudaSlice,
-    sys::{CUevent_flags, CUgraphInstantiate_flags, CUstreamCaptureMode},
-};
-
 use super::{
     blas::{Blas, Sizes, operand},
     device::{Device, done},
     error::CudaError,
     mix::{MixOnDevice, Streams},
     options::Stored,
+    stream::Buffer,
 };
 use crate::{
     backend::{MixInputs, hardware::Timing},
@@ -64,12 +60,12 @@ fn round(inputs: &MixInputs<'_>, stored: Stored) -> usize {
 /// # Errors
 /// The device fails.
 pub fn copy_rate(device: &Device) -> Result<f64, CudaError> {
-    let from: CudaSlice<u32> = device.zeros("a copy", COPY / size_of::<u32>())?;
-    let mut to: CudaSlice<u32> = device.zeros("a copy", COPY / size_of::<u32>())?;
+    let from: Buffer<u32> = device.zeros("a copy", COPY / size_of::<u32>())?;
+    let mut to: Buffer<u32> = device.zeros("a copy", COPY / size_of::<u32>())?;
     let mut times = Vec::with_capacity(REPLAYS);
     for _ in 0..REPLAYS {
         times.push(elapsed(device, || {
-            done("copying", device.stream().memcpy_dtod(&from, &mut to))
+            done("copying", device.stream().copy(&from, &mut to))
         })?);
     }
     Ok(2.0 * COPY as f64 / median(times) / 1e3)
@@ -139,11 +135,9 @@ fn replayed(
     run: impl Fn(usize) -> Result<(), CudaError>,
 ) -> Result<f64, CudaError> {
     let stream = device.stream();
-    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    done("starting a graph", stream.begin_capture(mode))?;
+    done("starting a graph", stream.begin_capture())?;
     let captured = (0..copies).try_for_each(&run);
-    let flags = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
-    let graph = done("ending a graph", stream.end_capture(flags))?;
+    let graph = done("ending a graph", stream.end_capture())?;
     captured?;
     let Some(graph) = graph else {
         return Err(CudaError::Driver {
@@ -169,11 +163,10 @@ fn elapsed(
     work: impl FnOnce() -> Result<(), CudaError>,
 ) -> Result<f64, CudaError> {
     let stream = device.stream();
-    let flags = Some(CUevent_flags::CU_EVENT_DEFAULT);
-    let start = done("marking the time", stream.record_event(flags))?;
+    let start = done("marking the time", stream.mark())?;
     work()?;
-    let end = done("marking the time", stream.record_event(flags))?;
-    let milliseconds = done("reading the time", start.elapsed_ms(&end))?;
+    let end = done("marking the time", stream.mark())?;
+    let milliseconds = done("reading the time", start.milliseconds_until(&end))?;
     microseconds(milliseconds)
 }
 

@@ -7,7 +7,10 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 
-use super::usage::whole;
+use super::{
+    absence::{DeviceFlags, or_emulate},
+    usage::whole,
+};
 use crate::backend::cuda::{device::Device, error::CudaError, source::Sources};
 
 /// Arguments of `ulpdrift mma`.
@@ -29,8 +32,14 @@ enum MmaCommand {
 #[derive(Debug, Args)]
 struct DeviceArgs {
     /// Number of the CUDA device
-    #[arg(long, default_value_t = 0, value_parser = whole::<usize>, value_name = "N", allow_negative_numbers = true)]
-    device: usize,
+    #[arg(
+        long,
+        value_parser = whole::<usize>,
+        value_name = "N",
+        allow_negative_numbers = true,
+        help = "Number of the CUDA device [default: 0]"
+    )]
+    device: Option<usize>,
     /// The NVRTC library that compiles the kernels [default: what the loader finds]
     #[arg(long, value_name = "PATH")]
     nvrtc: Option<PathBuf>,
@@ -38,7 +47,15 @@ struct DeviceArgs {
 
 impl DeviceArgs {
     fn open(&self) -> Result<Device, CudaError> {
-        Device::open(self.device, self.nvrtc.as_deref(), Sources::default())
+        let number = self.device.unwrap_or_default();
+        Device::open(number, self.nvrtc.as_deref(), Sources::default())
+    }
+
+    fn flags(&self) -> DeviceFlags<'_> {
+        DeviceFlags {
+            device: self.device,
+            nvrtc: self.nvrtc.as_deref(),
+        }
     }
 }
 
@@ -50,7 +67,7 @@ impl DeviceArgs {
 /// that failed.
 pub fn run(args: &MmaArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
-        MmaCommand::Verify(args) => verify::run(args),
+        MmaCommand::Verify(args) => verify::run(args).map_err(or_emulate),
         MmaCommand::Record(args) => record::run(args),
     }
 }

@@ -5,7 +5,7 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::{anyhow, ensure};
+use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use ulpdrift_reference::simd::Level;
@@ -69,12 +69,25 @@ impl Replayer {
     fn new(args: &VerifyArgs) -> anyhow::Result<Self> {
         let emulator = Self::Emulator(settings::level()?);
         match args.backend {
-            BackendChoice::Emulate => Ok(emulator),
+            BackendChoice::Emulate => {
+                let why = "--backend emulate, the default, takes no device";
+                args.device.flags().are_not_used(false, why);
+                Ok(emulator)
+            }
             // An arch that is named is to be emulated, unless the device is asked for.
-            BackendChoice::Auto if args.arch.is_some() => Ok(emulator),
+            BackendChoice::Auto if args.arch.is_some() => {
+                let why = "--arch names what is emulated";
+                args.device.flags().are_not_used(false, why);
+                Ok(emulator)
+            }
             BackendChoice::Auto => Ok(match args.device.open() {
                 Ok(device) => Self::Device(Box::new(device)),
-                Err(CudaError::NoDriver { .. }) => emulator,
+                Err(none @ CudaError::NoDriver { .. }) => {
+                    args.device.flags().are_not_used(false, &none.to_string());
+                    emulator
+                }
+                // There is a device, and another one is asked for.
+                Err(other @ CudaError::NoSuchDevice { .. }) => bail!(other),
                 Err(reason) => {
                     print::note(false, &format!("{reason}; the emulator runs"));
                     emulator

@@ -63,9 +63,9 @@ pub struct RunArgs {
     /// has its own.
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
-    /// Number of the CUDA device.
-    #[arg(long, default_value_t = 0, value_parser = whole::<usize>, value_name = "N", allow_negative_numbers = true)]
-    pub device: usize,
+    /// Number of the CUDA device [default: 0].
+    #[arg(long, value_parser = whole::<usize>, value_name = "N", allow_negative_numbers = true)]
+    pub device: Option<usize>,
     /// The NVRTC library that compiles the kernels [default: what the loader finds].
     #[arg(long, value_name = "PATH")]
     pub nvrtc: Option<PathBuf>,

@@ -14,7 +14,7 @@ use crate::{
         cuda::{Cuda, error::CudaError, source::Sources},
         emulate::Emulate,
     },
-    cli::{kernel_cache, print},
+    cli::{absence::DeviceFlags, kernel_cache, print},
     files,
     report::printable,
     tensor_core::Arch,
@@ -33,7 +33,7 @@ pub enum Chosen {
 
 impl Chosen {
     /// The backend that the flags ask for. `auto` is the device if one answers; what keeps one that is
-    /// there from answering is said, and a missing driver is no news.
+    /// there from answering is said, and a missing driver is no news, unless a flag names a device.
     ///
     /// # Errors
     /// A device is asked for and there is none, or flags contradict each other.
@@ -45,9 +45,17 @@ impl Chosen {
         let open = {
             let (sources, cache) = (sources(args.kernels.as_deref())?, kernel_cache::open()?);
             || {
-                let cuda = Cuda::open(args.device, args.nvrtc.as_deref(), sources)?;
+                let cuda = Cuda::open(
+                    args.device.unwrap_or_default(),
+                    args.nvrtc.as_deref(),
+                    sources,
+                )?;
                 Ok::<_, CudaError>(Self::Cuda(Box::new(cuda.with_cache(cache))))
             }
+        };
+        let flags = DeviceFlags {
+            device: args.device,
+            nvrtc: args.nvrtc.as_deref(),
         };
         let device_only = device_only(args, settings);
         let needs_device = !device_only.is_empty();
@@ -58,15 +66,22 @@ impl Chosen {
                     "--backend emulate does not go with {}, which only a device can do; leave out the one or the other",
                     device_only.join(", ")
                 );
+                flags.are_not_used(args.quiet, "--backend emulate takes no device");
                 emulate()
             }
             BackendChoice::Cuda => open()?,
             BackendChoice::Auto if needs_device => open()?,
             // An arch that is named is to be emulated, unless the device is asked for.
-            BackendChoice::Auto if settings.arch.is_some() => emulate(),
+            BackendChoice::Auto if settings.arch.is_some() => {
+                flags.are_not_used(args.quiet, "--arch names what is emulated");
+                emulate()
+            }
             BackendChoice::Auto => match open() {
                 Ok(cuda) => cuda,
-                Err(CudaError::NoDriver { .. }) => emulate(),
+                Err(none @ CudaError::NoDriver { .. }) => {
+                    flags.are_not_used(args.quiet, &none.to_string());
+                    emulate()
+                }
                 // There is a device, and another one is asked for.
                 Err(other @ CudaError::NoSuchDevice { .. }) => bail!(other),
                 Err(reason) => {
@@ -96,7 +111,7 @@ impl Chosen {
 }
 
 /// The flags and variants that only a device can do.
-fn device_only(args: &RunArgs, settings: &Settings) -> Vec<&'static str> {
+pub fn device_only(args: &RunArgs, settings: &Settings) -> Vec<&'static str> {
     let flags = [
         (args.kernels.is_some(), "--kernels"),
         (args.crosscheck, "--crosscheck"),

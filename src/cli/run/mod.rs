@@ -15,7 +15,7 @@ pub mod settings;
 use std::process::ExitCode;
 
 use self::{args::RunArgs, outputs::Outputs, settings::Settings};
-use super::exit;
+use super::{absence::or_emulate, exit};
 use crate::{
     backend::Backend,
     gate::{self, Thresholds},
@@ -31,19 +31,27 @@ use crate::{
 /// Anything the flags name that cannot be used; nothing is written then.
 pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let settings = Settings::new(args)?;
+    let may_emulate = backend::device_only(args, &settings).is_empty();
+    run_with(args, &settings).map_err(|error| match may_emulate {
+        true => or_emulate(error),
+        false => error,
+    })
+}
+
+fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let gates = Gates::open(args)?;
-    let mut outputs = Outputs::prepare(args, &settings)?;
-    let backend = backend::Chosen::new(args, &settings)?;
+    let mut outputs = Outputs::prepare(args, settings)?;
+    let backend = backend::Chosen::new(args, settings)?;
     // What does not look at a library's products does not start the library.
     let (products, lacking) = match (&settings.sweep, args.crosscheck) {
         (None, false) => settings.products.on(backend.get())?,
         _ => Default::default(),
     };
-    let plan = plan(args, &settings, backend.get(), &products);
+    let plan = plan(args, settings, backend.get(), &products);
     if args.crosscheck {
         return crosscheck::run(args, &plan, &settings.products);
     }
-    let mut report = measure(args, &settings, &plan, &gates, &mut outputs)?;
+    let mut report = measure(args, settings, &plan, &gates, &mut outputs)?;
     let lacking = lacking.iter().map(provenance::skipped);
     report.skipped.extend(lacking);
     report.gates = gates.apply(&report)?;

@@ -1,4 +1,7 @@
-use std::{convert::Infallible, os::unix::fs::PermissionsExt, process::Command};
+use std::{
+    collections::BTreeSet, convert::Infallible, os::unix::fs::PermissionsExt, process::Command,
+    time::SystemTime,
+};
 
 use super::*;
 
@@ -132,12 +135,51 @@ fn a_folder_that_cannot_be_written_is_no_error() {
         dir.path().join("file/below"),
         PathBuf::from("/proc/no-such-folder"),
     ] {
+        // Root is not kept out by permissions.
+        let is_kept_out = !folder.ends_with("locked");
         let cache = Cache::at(folder);
+        assert!(cache.check_writable().is_err() || !is_kept_out);
         for _ in 0..2 {
             assert_eq!(fetch(&cache, some_key()).0, CODE);
         }
     }
     assert!(fetch(&Cache::default(), some_key()).1);
+    assert!(Cache::default().check_writable().is_ok());
+    let new = dir.path().join("new");
+    assert!(Cache::at(new.join("below")).check_writable().is_ok());
+    assert!(!new.exists());
+}
+
+/// What a process left that was ended in the middle of writing; what another may be writing stays, and what is not ours.
+#[test]
+fn what_was_left_behind_is_removed_once_it_is_old() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::at(dir.path().to_owned());
+    let minutes = |count: u64| SystemTime::now() - Duration::from_secs(60 * count);
+    for (name, time) in [
+        (".ulpdrift-old000", minutes(61)),
+        (".ulpdrift-new000", minutes(59)),
+        (
+            ".ulpdrift-ahead0",
+            minutes(0) + Duration::from_secs(1 << 20),
+        ),
+        (".other-old000", minutes(1000)),
+    ] {
+        let file = File::create(dir.path().join(name)).unwrap();
+        file.set_modified(time).unwrap();
+    }
+    fetch(&cache, some_key());
+    let old = File::options().append(true).open(entry(dir.path()));
+    old.unwrap().set_modified(minutes(1000)).unwrap();
+    cache.tidy();
+    let left = fs::read_dir(dir.path()).unwrap().flatten();
+    let left: BTreeSet<PathBuf> = left.map(|file| file.path()).collect();
+    let names = [".other-old000", ".ulpdrift-ahead0", ".ulpdrift-new000"];
+    let mut expected: BTreeSet<PathBuf> = names.map(|name| dir.path().join(name)).into();
+    expected.insert(entry(dir.path()));
+    assert_eq!(left, expected);
+    Cache::at(dir.path().join("absent")).tidy();
+    Cache::default().tidy();
 }
 
 #[test]

@@ -88,10 +88,13 @@ fn options_come_after_our_own_and_are_told() {
         .unwrap_err();
     let sentence = refused.to_string();
     assert!(
-        sentence.contains("'trial.cu' does not compile for sm_120"),
+        sentence.contains(
+            " failed while compiling trial.cu for sm_120: error 5 (NVRTC_ERROR_INVALID_OPTION): "
+        ),
         "{sentence}"
     );
     assert!(sentence.contains("no-such-option"), "{sentence}");
+    assert!(refused.is_absence());
 }
 
 #[test]
@@ -130,6 +133,7 @@ fn an_instruction_that_the_arch_lacks_is_a_sentence() {
     let Some(nvrtc) = pinned() else { return };
     let text = "extern \"C\" __global__ void k() { asm volatile(\"tcgen05.fence::before_thread_sync;\"); }";
     let refused = nvrtc.compile(&source(text), &[], "sm_80").unwrap_err();
+    assert!(matches!(refused, CudaError::Compile { .. }), "{refused:?}");
     let sentence = refused.to_string();
     assert!(sentence.contains("tcgen05"), "{sentence}");
     assert_eq!(sentence.lines().count(), 1, "{sentence}");
@@ -209,13 +213,162 @@ fn a_library_without_the_functions_is_a_sentence() {
     );
 }
 
+/// What a stub of a compiler answers, each thing in one way of being wrong or right.
+struct Answers {
+    outcome: i32,
+    log: &'static str,
+    log_size: &'static str,
+    ptx_size: &'static str,
+    cubin: &'static str,
+    cubin_size: &'static str,
+    archs: i32,
+}
+
+/// A compiler that works.
+const WORKING: Answers = Answers {
+    outcome: 0,
+    log: "",
+    log_size: "1",
+    ptx_size: "1",
+    cubin: "\\x7fELF",
+    cubin_size: "4",
+    archs: 1,
+};
+
+impl Answers {
+    /// What comes of compiling with it.
+    fn compiled(&self) -> Result<Compiled, CudaError> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut text = String::new();
+        let mut function = |name: &str, arguments: &str, body: &str| {
+            text += &format!(
+                "#[unsafe(no_mangle)]\nunsafe extern \"C\" fn nvrtc{name}({arguments}) -> i32 {{ unsafe {{ {body} }} }}\n"
+            );
+        };
+        let count = self.archs;
+        function("Version", "a: *mut i32, b: *mut i32", "*a = 13; *b = 0; 0");
+        function(
+            "GetNumSupportedArchs",
+            "to: *mut i32",
+            &format!("*to = {count}; 0"),
+        );
+        function("GetSupportedArchs", "to: *mut i32", "*to = 90; 0");
+        function("CreateProgram", "to: *mut usize", "*to = 1; 0");
+        function("DestroyProgram", "", "0");
+        function("CompileProgram", "", &self.outcome.to_string());
+        for (name, size, bytes) in [
+            ("ProgramLog", self.log_size, self.log),
+            ("PTX", self.ptx_size, ""),
+            ("CUBIN", self.cubin_size, self.cubin),
+        ] {
+            let size = format!("*to = {size}; 0");
+            function(&format!("Get{name}Size"), "_: usize, to: *mut usize", &size);
+            let copy = format!(
+                "let all = b\"{bytes}\"; std::ptr::copy_nonoverlapping(all.as_ptr(), to, all.len()); 0"
+            );
+            function(&format!("Get{name}"), "_: usize, to: *mut u8", &copy);
+        }
+        text += "#[unsafe(no_mangle)]\nextern \"C\" fn nvrtcGetErrorString(_: i32) -> *const u8 \
+                 { b\"NVRTC_ERROR_OF_THE_STUB\\0\".as_ptr() }\n";
+        let library = stub(dir.path(), &text);
+        Nvrtc::open(Some(&library))?.compile(&source(KERNEL), &[], "sm_90")
+    }
+}
+
+/// The codes are those of NVRTC's reference: out of memory, program creation, builtin operation failure, internal error;
+/// and one of no version.
+#[test]
+fn a_compiler_that_fails_is_not_a_source_that_is_wrong() {
+    assert_eq!(WORKING.compiled().unwrap().cubin, b"\x7fELF");
+    for outcome in [1, 2, 7, 11, 12345] {
+        let failing = Answers { outcome, ..WORKING };
+        let refused = failing.compiled().unwrap_err();
+        assert!(refused.is_absence(), "{refused}");
+        let sentence = refused.to_string();
+        assert!(sentence.starts_with("the NVRTC at "), "{sentence}");
+        let said = format!(": error {outcome} (NVRTC_ERROR_OF_THE_STUB); ");
+        assert!(sentence.contains(&said), "{sentence}");
+    }
+    let wrong = Answers {
+        outcome: 6,
+        ..WORKING
+    };
+    assert!(!wrong.compiled().unwrap_err().is_absence());
+    let wordy = Answers {
+        outcome: 11,
+        log: "an error",
+        log_size: "9",
+        ..WORKING
+    };
+    let sentence = wordy.compiled().unwrap_err().to_string();
+    let said = "stub.so failed while compiling trial.cu for sm_90: error 11 (NVRTC_ERROR_OF_THE_STUB): an error; ";
+    assert!(sentence.contains(said), "{sentence}");
+}
+
+#[test]
+fn sizes_that_no_result_has() {
+    const ALL: &str = "usize::MAX";
+    let absurd = "a result of 18446744073709551615 bytes, expected at most 268435456; name another";
+    let claims = "is broken: it claims to know 2147483647 archs; name another";
+    let no_code = "its CUBIN of 0 bytes is no ELF file; name another";
+    for (answers, said) in [
+        (
+            Answers {
+                log_size: ALL,
+                ..WORKING
+            },
+            absurd,
+        ),
+        (
+            Answers {
+                ptx_size: ALL,
+                ..WORKING
+            },
+            absurd,
+        ),
+        (
+            Answers {
+                cubin_size: ALL,
+                ..WORKING
+            },
+            absurd,
+        ),
+        (
+            Answers {
+                cubin_size: "0",
+                cubin: "",
+                ..WORKING
+            },
+            no_code,
+        ),
+        (
+            Answers {
+                archs: i32::MAX,
+                ..WORKING
+            },
+            claims,
+        ),
+    ] {
+        let refused = answers.compiled().unwrap_err();
+        assert!(refused.is_absence(), "{refused}");
+        assert!(refused.to_string().contains(said), "{refused}");
+    }
+    // A source that is wrong is wrong even if the log cannot be had.
+    let wrong = Answers {
+        outcome: 6,
+        log_size: ALL,
+        ..WORKING
+    };
+    assert!(!wrong.compiled().unwrap_err().is_absence());
+}
+
 /// A shared library made of Rust source.
 fn stub(folder: &Path, text: &str) -> PathBuf {
     let source = folder.join("stub.rs");
     let library = folder.join("stub.so");
     fs::write(&source, text).unwrap();
     let made = Command::new("rustc")
-        .args(["--edition=2024", "--crate-type=cdylib", "-o"])
+        .args(["--edition=2024", "--crate-type=cdylib", "-Awarnings", "-o"])
         .args([&library, &source])
         .status();
     assert!(made.unwrap().success());
