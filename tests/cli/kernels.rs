@@ -41,7 +41,7 @@ fn builds(wrong: &WrongKernel) -> Vec<Build> {
     let shape = Shape::new(&recipe.projection, sizes, launch, Stored::Bf16, target);
     let stores = (recipe.output, recipe.scaled);
     let project = options::projection(&recipe.projection, stores, &shape);
-    let pack = options::pack_weights(&recipe.projection, &shape);
+    let pack = options::pack(&recipe.projection, &shape);
     let finish = options::finish(&recipe.projection, stores, &shape);
     let mut builds = vec![options::rms(&recipe.projection, &shape).0, project.build];
     builds.extend((!project.is_whole).then_some(finish));
