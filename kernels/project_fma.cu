@@ -314,8 +314,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     project(const X* __restrict__ x, const float* __restrict__ w, const float* __restrict__ rms,
             float* __restrict__ partials, float* __restrict__ dot, float* __restrict__ mixes, int tokens, int outputs,
             int depth, int splits, int unit, int each, int extra) {
-    let_next_kernel_begin();
-    await_kernel_ahead();
     extern __shared__ __align__(128) unsigned char memory[];
     Own* all = (Own*)memory;
     const int tiles = (outputs + WIDTH - 1) / WIDTH, column = (int)blockIdx.x % tiles;
