@@ -438,7 +438,7 @@ fn hostile(token: usize, k: usize, normal: f32) -> f32 {
         (0 | 1, 11) => -0.0,
         (1, 13) => f32::MAX,
         (1, 40) => -f32::MAX,
-        (2, _) => normal * 1e-38,
+        (2, _) if k < 2048 => normal * 1e-38,
         (3, _) => normal * 1e30,
         (4, 17) if k > 5000 => f32::INFINITY,
         (5, 19) if k > 9000 => f32::NEG_INFINITY,
@@ -459,7 +459,7 @@ fn weights(inputs: &str, depth: usize) -> Array2<f32> {
                 *value = match (output % 6, k % 1009) {
                     (1, 7) => f32::from_bits(1 + k as u32),
                     (2, 3) => f32::MAX,
-                    (3, _) => *value * 1e-36,
+                    (3, _) if k < 2048 => *value * 1e-36,
                     (4, 31) if k > 10000 => f32::INFINITY,
                     (5, 37) if k > 14000 => f32::from_bits(0x7f80_0001),
                     _ => *value,

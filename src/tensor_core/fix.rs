@@ -26,12 +26,23 @@ impl Block<'_> {
     #[inline(never)]
     pub(super) fn recompute(&self, rule: &Rule, lanes: u16, results: &mut Reals) {
         for lane in (0..LANES).filter(|lane| lanes >> lane & 1 == 1) {
-            results.0[lane] = if self.is_empty(lane) {
+            results.0[lane] = if self.is_settled(lane) {
+                self.c.0[lane]
+            } else if self.is_empty(lane) {
                 0.0
             } else {
                 self.scalar(rule, lane)
             };
         }
+    }
+
+    /// What has become NaN stays it, and an infinity that nothing of its kind meets: a chain that has overflowed is no
+    /// reason to decode all that follows.
+    fn is_settled(&self, lane: usize) -> bool {
+        let c = self.c.0[lane];
+        let mut pairs = self.x.iter().zip(self.w);
+        c.to_bits() == scalar::NAN
+            || c.is_infinite() && pairs.all(|(x, w)| x.0[lane].is_finite() && w.is_finite())
     }
 
     /// Nothing but zeros: frequent where tokens are zero, and not worth a decoding.

@@ -4,6 +4,8 @@
 //! sign and the fraction. Weights hold theirs unbiased and tokens theirs biased by 127, so that a
 //! saturated sum of two is the biased exponent of a product, or 255 and more where there is none.
 
+use std::ops::Range;
+
 use ndarray::ArrayView2;
 
 use super::{
@@ -40,7 +42,7 @@ pub struct PackedWeights {
     depth: usize,
     values: Vec<f32>,
     alignments: Vec<i16>,
-    /// Per row, whether it holds an infinity or a NaN.
+    /// Per row and `SECTION` of k, whether it holds an infinity or a NaN.
     special: Vec<bool>,
 }
 
@@ -66,10 +68,10 @@ impl PackedWeights {
             .iter()
             .map(|x| alignment(x.to_bits(), least))
             .collect();
-        let special = w
-            .rows()
-            .into_iter()
-            .map(|row| !row.iter().all(|&x| operand.as_read(x).is_finite()))
+        let special = values
+            .chunks(depth.max(1))
+            .flat_map(|row| row.chunks(SECTION))
+            .map(|section| !section.iter().all(|x| x.is_finite()))
             .collect();
         Self {
             operand,
@@ -111,12 +113,17 @@ impl PackedWeights {
         &self.alignments[n * self.depth..][..self.depth]
     }
 
-    /// Whether row `n` holds an infinity or a NaN.
+    /// Whether row `n` may hold an infinity or a NaN in a stretch of k.
     #[inline(always)]
-    pub(super) fn is_special(&self, n: usize) -> bool {
-        self.special[n]
+    pub(super) fn is_special(&self, n: usize, k: &Range<usize>) -> bool {
+        let sections = self.depth.div_ceil(SECTION);
+        let row = &self.special[n * sections..][..sections];
+        row[k.start / SECTION..k.end.div_ceil(SECTION)].contains(&true)
     }
 }
+
+/// k of a weight row that are looked at together for infinities and NaN.
+const SECTION: usize = 64;
 
 /// k per panel: the panel stays in the first-level cache beside the weights that stream past it.
 pub(super) const PANEL: usize = 256;

@@ -178,7 +178,7 @@ impl Stretch<'_> {
         for n in 0..O {
             rows.values[n] = &self.values(first + n).as_chunks().0[..whole];
             rows.alignments[n] = &self.alignments(first + n).as_chunks().0[..whole];
-            if self.weights.is_special(first + n) {
+            if self.is_special(first + n) {
                 rows.special = u16::MAX;
             }
         }
@@ -266,10 +266,16 @@ impl Stretch<'_> {
         }
     }
 
+    /// Whether row `n` holds an infinity or a NaN here.
+    #[inline(always)]
+    fn is_special(&self, n: usize) -> bool {
+        self.weights.is_special(n, &(self.start..self.end))
+    }
+
     /// A bit for each lane that meets an infinity or a NaN on the way of output `n`.
     #[inline(always)]
     fn special(&self, n: usize) -> u16 {
-        if self.weights.is_special(n) {
+        if self.is_special(n) {
             u16::MAX
         } else {
             self.panel.special
