@@ -85,6 +85,7 @@ fn main() -> ExitCode {
     rows.sort_by(|a, b| (a.depth, &a.inputs, a.tokens).cmp(&(b.depth, &b.inputs, b.tokens)));
     prepare(&cuda, &rows);
     for of_kind in rows.chunk_by(|a, b| (a.depth, &a.inputs) == (b.depth, &b.inputs)) {
+        let (since, mut differing_of_kind) = (Instant::now(), 0);
         let most = &of_kind[of_kind.len() - 1];
         let whole = x(&most.inputs, most.tokens, most.depth);
         for row in of_kind {
@@ -94,9 +95,20 @@ fn main() -> ExitCode {
             let batch = batches.entry((row.depth, row.tokens)).or_default();
             batch.rows += 1;
             batch.differing += differing;
+            differing_of_kind += differing;
             batch.seconds += started.elapsed().as_secs_f64();
         }
+        // A run that is cut short has said this much.
+        println!(
+            "K={} {}: {} rows, {} bits differ that must not, {:.1} s",
+            most.depth,
+            most.inputs,
+            of_kind.len(),
+            differing_of_kind,
+            since.elapsed().as_secs_f64()
+        );
     }
+    println!();
     for ((depth, tokens), batch) in &batches {
         println!(
             "K={depth} tokens={tokens}: {} rows, {} bits differ that must not, {:.1} s",
