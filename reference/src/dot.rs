@@ -16,7 +16,7 @@ use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
 use crate::{
-    kernel::{self, CHUNK, Group, LANES, ROWS, Rows, Sums},
+    kernel::{CHUNK, Group, Input, LANES, ROWS, Rows, Sums},
     simd::Level,
 };
 
@@ -31,6 +31,11 @@ const MOST_TILE_ROWS: usize = 64;
 /// If x and w differ in K.
 #[must_use]
 pub fn dot(level: Level, x: ArrayView2<f32>, w: ArrayView2<f32>) -> Array2<f64> {
+    project(level, x, w)
+}
+
+/// The projection of x in either width.
+pub(crate) fn project<X: Input>(level: Level, x: ArrayView2<X>, w: ArrayView2<f32>) -> Array2<f64> {
     assert_eq!(x.ncols(), w.ncols(), "x and w must have the same K");
     let (tokens, outputs, depth) = (x.nrows(), w.nrows(), x.ncols());
     let mut result = Array2::zeros((tokens, outputs));
@@ -88,7 +93,7 @@ impl Packed {
     }
 
     /// One task: some whole rows of x, some whole rows of the result.
-    fn project(&self, level: Level, x: &[f32], out: &mut [f64]) {
+    fn project<X: Input>(&self, level: Level, x: &[X], out: &mut [f64]) {
         let per_chunk = self.outputs.div_ceil(LANES);
         let mut rows: Rows = [0.0; ROWS * CHUNK];
         let mut sums: Vec<Sums> =
@@ -98,9 +103,9 @@ impl Packed {
             let end = self.depth.min(start + CHUNK);
             for (x, sums) in x.chunks(self.depth * ROWS).zip(sums.chunks_mut(per_chunk)) {
                 for (source, target) in x.chunks(self.depth).zip(rows.chunks_mut(CHUNK)) {
-                    kernel::widen(level, &source[start..end], target);
+                    X::widen(level, &source[start..end], target);
                 }
-                kernel::add_chunk(level, &rows, groups, sums, end - start);
+                X::add_chunk(level, &rows, groups, sums, end - start);
             }
         }
         for (block, sums) in out

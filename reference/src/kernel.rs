@@ -3,10 +3,11 @@
 //! Each output is one ascending chain `s ← s + x[k]·w[k]`, started at +0. The vector lanes run across
 //! outputs, never along k, so there is no lane reduction and nothing for the vector width to change.
 //! The product of two f32 values has at most 48 significant bits and an exponent within −298..=256,
-//! so it is exact in f64 and a fused multiply-add gives the bits of multiply, then add.
+//! so it is exact in f64 and a fused multiply-add gives the bits of multiply, then add. The product of
+//! an f64 and an f32 is not exact: it is rounded, then added, at every level.
 #![allow(unsafe_code)]
 
-use crate::simd::Level;
+use crate::simd::{Level, Task, run};
 
 /// Tokens a block holds.
 pub(crate) const ROWS: usize = 8;
@@ -25,65 +26,125 @@ pub(crate) type Group = [f64; CHUNK * LANES];
 /// The running sums of `ROWS` tokens for one column group: `[ROWS][LANES]`.
 pub(crate) type Sums = [f64; ROWS * LANES];
 
-/// Adds the chunk's chains of every group to the sums, over the first `depth` terms.
+/// What a row of x may hold.
 ///
 /// A level this processor lacks is replaced by the best one it has: the bits are the same.
-pub(crate) fn add_chunk(
-    level: Level,
+pub(crate) trait Input: Copy + Sync {
+    /// Widens one token's chunk.
+    fn widen(level: Level, source: &[Self], target: &mut [f64]);
+
+    /// Adds the chunk's chains of every group to the sums, over the first `depth` terms.
+    fn add_chunk(level: Level, rows: &Rows, groups: &[Group], sums: &mut [Sums], depth: usize);
+}
+
+impl Input for f32 {
+    fn widen(level: Level, source: &[Self], target: &mut [f64]) {
+        #[cfg(target_arch = "x86_64")]
+        if level.min(Level::detect()) == Level::Avx512 {
+            // SAFETY: `detect` has found AVX-512 F on this processor.
+            return unsafe { x86::widen_avx512(source, target) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = level;
+        widen_each(source, target);
+    }
+
+    fn add_chunk(level: Level, rows: &Rows, groups: &[Group], sums: &mut [Sums], depth: usize) {
+        check_block(groups, sums, depth);
+        #[cfg(target_arch = "x86_64")]
+        match level.min(Level::detect()) {
+            // SAFETY: `detect` has found AVX-512 F on this processor, and `depth` was checked above.
+            Level::Avx512 => return unsafe { x86::add_chunk_avx512(rows, groups, sums, depth) },
+            // SAFETY: `detect` has found AVX2 and FMA on this processor, and `depth` was checked above.
+            Level::Avx2 => return unsafe { x86::add_chunk_avx2(rows, groups, sums, depth) },
+            Level::Portable => {}
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = level;
+        add_chunk_plain::<2>(rows, groups, sums, depth);
+    }
+}
+
+impl Input for f64 {
+    fn widen(_: Level, source: &[Self], target: &mut [f64]) {
+        target[..source.len()].copy_from_slice(source);
+    }
+
+    fn add_chunk(level: Level, rows: &Rows, groups: &[Group], sums: &mut [Sums], depth: usize) {
+        check_block(groups, sums, depth);
+        let block = Separate {
+            rows,
+            groups,
+            sums,
+            depth,
+        };
+        run(level, block);
+    }
+}
+
+fn check_block(groups: &[Group], sums: &[Sums], depth: usize) {
+    assert!(
+        depth <= CHUNK && groups.len() == sums.len(),
+        "a block's sums must match its weight groups"
+    );
+}
+
+/// One chunk with separate products and sums.
+struct Separate<'a> {
+    rows: &'a Rows,
+    groups: &'a [Group],
+    sums: &'a mut [Sums],
+    depth: usize,
+}
+
+impl Task for Separate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        // Four tokens: as many chains as cover the latency of an addition, at AVX2 in half the registers.
+        add_chunk_plain::<4>(self.rows, self.groups, self.sums, self.depth);
+    }
+}
+
+/// Plain Rust, `TOKENS` at a time: as many accumulators as the registers hold.
+#[inline(always)]
+fn add_chunk_plain<const TOKENS: usize>(
     rows: &Rows,
     groups: &[Group],
     sums: &mut [Sums],
     depth: usize,
 ) {
-    assert!(
-        depth <= CHUNK && groups.len() == sums.len(),
-        "a block's sums must match its weight groups"
-    );
-    #[cfg(target_arch = "x86_64")]
-    match level.min(Level::detect()) {
-        // SAFETY: `detect` has found AVX-512 F on this processor, and `depth` was checked above.
-        Level::Avx512 => return unsafe { x86::add_chunk_avx512(rows, groups, sums, depth) },
-        // SAFETY: `detect` has found AVX2 and FMA on this processor, and `depth` was checked above.
-        Level::Avx2 => return unsafe { x86::add_chunk_avx2(rows, groups, sums, depth) },
-        Level::Portable => {}
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = level;
     for (group, sums) in groups.iter().zip(sums) {
-        for row in (0..ROWS).step_by(2) {
-            add_pair(rows, group, sums, row, depth);
+        for row in (0..ROWS).step_by(TOKENS) {
+            add_tokens::<TOKENS>(rows, group, sums, row, depth);
         }
     }
 }
 
-/// Two tokens of one group in plain Rust: as many accumulators as the baseline's registers hold.
-fn add_pair(rows: &Rows, group: &Group, sums: &mut Sums, row: usize, depth: usize) {
-    let mut chains = [[0.0; LANES]; 2];
-    let (first, second) = (
-        &rows[row * CHUNK..][..depth],
-        &rows[(row + 1) * CHUNK..][..depth],
-    );
-    for ((a, b), w) in first.iter().zip(second).zip(group.as_chunks::<LANES>().0) {
-        for lane in 0..LANES {
-            chains[0][lane] += a * w[lane];
-            chains[1][lane] += b * w[lane];
+#[inline(always)]
+fn add_tokens<const TOKENS: usize>(
+    rows: &Rows,
+    group: &Group,
+    sums: &mut Sums,
+    row: usize,
+    depth: usize,
+) {
+    let mut chains = [[0.0; LANES]; TOKENS];
+    let mut tokens: [&[f64]; TOKENS] = [&[]; TOKENS];
+    for (index, token) in tokens.iter_mut().enumerate() {
+        *token = &rows[(row + index) * CHUNK..][..depth];
+    }
+    for (k, w) in group.as_chunks::<LANES>().0[..depth].iter().enumerate() {
+        for (chain, token) in chains.iter_mut().zip(tokens) {
+            for lane in 0..LANES {
+                chain[lane] += token[k] * w[lane];
+            }
         }
     }
     for (sum, chain) in sums[row * LANES..].iter_mut().zip(chains.as_flattened()) {
         *sum += chain;
     }
-}
-
-/// Widens one token's chunk.
-pub(crate) fn widen(level: Level, source: &[f32], target: &mut [f64]) {
-    #[cfg(target_arch = "x86_64")]
-    if level.min(Level::detect()) == Level::Avx512 {
-        // SAFETY: `detect` has found AVX-512 F on this processor.
-        return unsafe { x86::widen_avx512(source, target) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = level;
-    widen_each(source, target);
 }
 
 #[inline(always)]

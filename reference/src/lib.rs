@@ -9,6 +9,8 @@
 //! * [`certify`]: the worst outputs of `dot` recomputed by `exact`, so the reference vouches for itself.
 //! * [`mix`]: everything between the projection and the layer's input: rms factor, sigmoid gates,
 //!   Sinkhorn, the weighted sum of the streams.
+//! * [`streams`]: a chain of layers, its streams kept in f64: the projection of f64 rows, the norm, what a
+//!   sublayer's output does to the streams, the head's gates.
 //!
 //! What may not live here: rounding to a storage format, a kernel's order of operations, any switch
 //! that stands for how an engine computes. Inputs are taken exactly as stored (f32 holds every
@@ -23,3 +25,4 @@ mod kernel;
 pub mod mix;
 pub mod simd;
 pub mod squares;
+pub mod streams;

@@ -123,7 +123,7 @@ pub fn split_sinkhorn(mixes: ArrayView2<f64>, params: &SplitParams) -> Split {
 }
 
 /// `1/(1 + exp(−z))`, by the form whose exponential cannot overflow.
-fn sigmoid(z: f64) -> f64 {
+pub(crate) fn sigmoid(z: f64) -> f64 {
     if z < 0.0 {
         let e = libm::exp(z);
         e / (1.0 + e)
@@ -181,13 +181,17 @@ fn column_step(comb: &mut [f64], params: &SplitParams) {
     }
 }
 
-/// The layer's input before rounding: `y[t,c] = Σ_j pre[t,j]·x[t, j·d+c]`, j ascending from +0; `[T, d]`.
-/// Every level gives the same bits.
+/// The layer's input before rounding: `y[t,c] = Σ_j pre[t,j]·x[t, j·d+c]`, j ascending from +0; `[T, d]`,
+/// from streams in f32 or f64. Every level gives the same bits.
 ///
 /// # Panics
 /// If pre and x differ in T, or x is not a whole number of streams wide.
 #[must_use]
-pub fn collapse(level: Level, pre: ArrayView2<f64>, x: ArrayView2<f32>) -> Array2<f64> {
+pub fn collapse<X: Copy + Into<f64> + Sync>(
+    level: Level,
+    pre: ArrayView2<f64>,
+    x: ArrayView2<X>,
+) -> Array2<f64> {
     assert_eq!(
         pre.nrows(),
         x.nrows(),
@@ -214,17 +218,17 @@ pub fn collapse(level: Level, pre: ArrayView2<f64>, x: ArrayView2<f32>) -> Array
     y
 }
 
-/// Elements of y at a time: few enough to stay in cache from stream to stream.
-const STRETCH: usize = 1024;
+/// Elements of a stream at a time: few enough to stay in cache from stream to stream.
+pub(crate) const STRETCH: usize = 1024;
 
 /// One token's streams added up.
-struct Collapse<'a> {
+struct Collapse<'a, X> {
     pre: &'a [f64],
-    x: &'a [f32],
+    x: &'a [X],
     y: &'a mut [f64],
 }
 
-impl Task for Collapse<'_> {
+impl<X: Copy + Into<f64>> Task for Collapse<'_, X> {
     type Output = ();
 
     #[inline(always)]
@@ -234,7 +238,8 @@ impl Task for Collapse<'_> {
             for (stream, &weight) in self.pre.iter().enumerate() {
                 let x = &self.x[stream * width + stretch * STRETCH..][..y.len()];
                 for (y, &value) in y.iter_mut().zip(x) {
-                    *y += weight * f64::from(value);
+                    let value: f64 = value.into();
+                    *y += weight * value;
                 }
             }
         }

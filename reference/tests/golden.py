@@ -150,6 +150,70 @@ def projection_case(out, rng):
     ordered(out, x, fn, pre, width)
 
 
+def added(terms):
+    """Left to right; Python's own sum of floats is a compensated one."""
+    total, *rest = terms
+    for term in rest:
+        total += term
+    return total
+
+
+def recombined(x, f, post, comb):
+    """One token: X'[k,c] = post_k f_c + sum_j comb[j,k] X[j,c], the sublayer's term first."""
+    hc, width = len(post), len(f)
+    terms = lambda k, c: [comb[hc * j + k] * x[j * width + c] for j in range(hc)]
+    return [added([post[k] * f[c], *terms(k, c)]) for k in range(hc) for c in range(width)]
+
+
+def streams_stages(given, eps, root):
+    """The functions of streams in f64 but the head's, on numbers of any kind; `root` is their square root."""
+    hc, width = len(given["pre"][0]), len(given["weight"][0])
+    tokens = list(zip(given["x"], given["pre"], given["f"], given["post"], given["comb"]))
+    collapsed = lambda x, pre, c: added([0.0, *(pre[j] * x[j * width + c] for j in range(hc))])
+    y = [[collapsed(x, pre, c) for c in range(width)] for x, pre, *_ in tokens]
+    factors = [1 / root(square_sum(row) / width + eps) for row in y]
+    return {
+        "dot": [[chain([a * b for a, b in zip(x, fn)]) for fn in given["fn"]] for x in given["x"]],
+        "squares": [[square_sum(x) for x in given["x"]]],
+        "y": y,
+        "u": [[v * r * w for v, w in zip(row, given["weight"][0])] for row, r in zip(y, factors)],
+        "streams": [recombined(x, f, post, comb) for x, _, f, post, comb in tokens],
+    }
+
+
+def streams_case(out, rng):
+    """Four rows of streams that need all of f64's digits: ordinary, zero, huge, tiny."""
+    hc, width = 4, 37
+    size = np.array([[1], [0], [1e100], [1e-100]])
+    given = {
+        "x": ("F64", size * rng.normal(size=(4, hc * width))),
+        "fn": ("F32", (0.039 * rng.normal(size=(6, hc * width))).astype(np.float32)),
+        "pre": ("F64", rng.uniform(1e-6, 1, size=(4, hc))),
+        "weight": ("F32", (1 + 0.1 * rng.normal(size=(1, width))).astype(np.float32)),
+        "f": ("F64", size * rng.normal(size=(4, width))),
+        "post": ("F64", rng.uniform(0, 2, size=(4, hc))),
+        "comb": ("F64", rng.uniform(0, 1, size=(4, hc * hc))),
+        "head_mixes": ("F64", 30 * rng.normal(size=(4, hc))),
+        "head_base": ("F64", rng.normal(size=(1, hc))),
+    }
+    scale, eps = 0.7, 1e-6
+
+    def as_numbers(number):
+        rows = lambda values: [[number(float(v)) for v in row] for row in values]
+        return {name: rows(values) for name, (_, values) in given.items()}
+
+    exact = as_numbers(mp.mpf)
+    gate = lambda m, b: sigmoid(m * mp.mpf(scale) + b) + mp.mpf(eps)
+    gates = [[gate(*pair) for pair in zip(row, exact["head_base"][0])] for row in exact["head_mixes"]]
+    results = {**streams_stages(exact, mp.mpf(eps), mp.sqrt), "head": gates}
+    for name, tensor in given.items():
+        out[f"streams.{name}"] = tensor
+    for name, values in results.items():
+        out[f"streams.{name}.result"] = ("F64", f64(values))
+    for name, values in streams_stages(as_numbers(float), eps, math.sqrt).items():
+        out[f"streams.{name}.result_ordered"] = ("F64", f64(values))
+
+
 def main():
     rng = np.random.default_rng(20)
     out = {}
@@ -158,6 +222,7 @@ def main():
     split_case(out, "hostile", rng, hostile_mixes(), 4, 20, 1e-6, base=np.zeros(24))
     split_case(out, "three-streams", rng, 4 * rng.normal(size=(6, 15)), 3, 7, 1e-5)
     split_case(out, "one-iteration", rng, 4 * rng.normal(size=(6, 24)), 4, 1, 1e-3)
+    streams_case(out, rng)
     path = Path(__file__).parent / "data" / "golden.safetensors"
     path.parent.mkdir(exist_ok=True)
     safetensors_file.write(path, out, {"by": "reference/tests/golden.py", "digits": "50"})

@@ -1,4 +1,4 @@
-//! Laws and hostile inputs; the golden values are in `tests/mix.rs`.
+//! Laws and hostile inputs; the golden values are in `tests/golden/mix.rs`.
 
 use ndarray::{Array1, Array2, ArrayView2, array};
 use proptest::prelude::*;

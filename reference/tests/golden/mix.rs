@@ -1,12 +1,6 @@
-//! The mixing against two oracles that are not our code: 50 decimal digits, and another project's reference.
-//!
-//! `data/golden.safetensors` is written by `golden.py`, `data/captured.safetensors` by `captured.py`; both
-//! scripts stand beside this file and say how to run them.
-
-use std::path::Path;
+//! The mixing against 50 decimal digits and another project's reference.
 
 use ndarray::{Array1, Array2, ArrayView2};
-use safetensors::{Dtype, SafeTensors};
 use ulpdrift_reference::{
     certify::{Rows, certify},
     dot::dot,
@@ -14,6 +8,8 @@ use ulpdrift_reference::{
     simd::Level,
     squares::squares,
 };
+
+use crate::recorded::{Recorded, assert_close, assert_close_to_scale};
 
 fn rms_factor(x: ArrayView2<f32>, norm_eps: f64) -> Array1<f64> {
     let squares = squares(Level::detect(), x);
@@ -28,58 +24,7 @@ fn collapse(pre: ArrayView2<f64>, x: ArrayView2<f32>) -> Array2<f64> {
     y
 }
 
-/// A recorded file, held whole.
-struct Recorded(Vec<u8>);
-
 impl Recorded {
-    fn open(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/data")
-            .join(name);
-        Self(std::fs::read(path).expect("the recorded file is part of the repository"))
-    }
-
-    /// A tensor as a matrix in f64 (exact for BF16, F32 and F64); a vector becomes one row.
-    fn f64(&self, name: &str) -> Array2<f64> {
-        let file = SafeTensors::deserialize(&self.0).expect("a safetensors file");
-        let tensor = file.tensor(name).expect("the tensor is in the file");
-        let values: Vec<f64> = match tensor.dtype() {
-            Dtype::BF16 => {
-                let wide =
-                    |bytes: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*bytes)) << 16);
-                tensor
-                    .data()
-                    .as_chunks()
-                    .0
-                    .iter()
-                    .map(|bytes| f64::from(wide(bytes)))
-                    .collect()
-            }
-            Dtype::F32 => tensor
-                .data()
-                .as_chunks()
-                .0
-                .iter()
-                .map(|bytes| f64::from(f32::from_le_bytes(*bytes)))
-                .collect(),
-            Dtype::F64 => tensor
-                .data()
-                .as_chunks()
-                .0
-                .iter()
-                .map(|bytes| f64::from_le_bytes(*bytes))
-                .collect(),
-            other => panic!("no test tensor is {other}"),
-        };
-        let columns = *tensor.shape().last().expect("no test tensor is a scalar");
-        Array2::from_shape_vec((values.len() / columns, columns), values)
-            .expect("a whole number of rows")
-    }
-
-    fn f32(&self, name: &str) -> Array2<f32> {
-        self.f64(name).mapv(|value| value as f32)
-    }
-
     fn split(&self, case: &str, params: &SplitParams) -> Split {
         split_sinkhorn(self.f64(&format!("{case}.mixes")).view(), params)
     }
@@ -104,33 +49,6 @@ impl Recorded {
             iters: 20,
             eps: 1e-6,
         }
-    }
-}
-
-/// Fails unless `|got − expected| ≤ limit·|expected|` everywhere; a NaN fails.
-fn assert_close(what: &str, got: &Array2<f64>, expected: &Array2<f64>, limit: f64) {
-    assert_eq!(got.dim(), expected.dim(), "{what}: shape");
-    for ((place, got), expected) in got.indexed_iter().zip(expected) {
-        let close = (got - expected).abs() <= limit * expected.abs();
-        assert!(
-            close,
-            "{what} at {place:?}: got {got:e}, expected {expected:e}"
-        );
-    }
-}
-
-/// Fails unless `max|got − expected| ≤ limit·max|expected|`, for tensors whose small elements cancel.
-fn assert_close_to_scale(what: &str, got: &Array2<f64>, expected: &Array2<f64>, limit: f64) {
-    assert_eq!(got.dim(), expected.dim(), "{what}: shape");
-    let scale = expected
-        .iter()
-        .fold(0.0, |most: f64, value| most.max(value.abs()));
-    for ((place, got), expected) in got.indexed_iter().zip(expected) {
-        let close = (got - expected).abs() <= limit * scale;
-        assert!(
-            close,
-            "{what} at {place:?}: got {got:e}, expected {expected:e}"
-        );
     }
 }
 
