@@ -3,8 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Site;
-
 /// Why a checkpoint could not be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
@@ -198,7 +196,7 @@ pub enum CheckpointError {
         expected: String,
     },
     /// A weight holds NaN or infinities.
-    #[error("{} in {} holds {count} non-finite values of {total} (the first at index {first}), needed at layer {layer} {site}; look at it with `ulpdrift inspect`, or pass --allow-nonfinite to measure it nevertheless", quoted(.tensor), quoted(.file))]
+    #[error("{} in {} holds {count} non-finite values of {total} (the first at index {first}), needed at {needed}; look at it with `ulpdrift inspect`, or pass --allow-nonfinite to measure it nevertheless", quoted(.tensor), quoted(.file))]
     NonFinite {
         /// The stored name.
         tensor: String,
@@ -210,10 +208,32 @@ pub enum CheckpointError {
         total: usize,
         /// The flat index of the first.
         first: usize,
-        /// The layer.
-        layer: u32,
-        /// The site.
-        site: Site,
+        /// Where it is needed, such as `layer 3 attn`.
+        needed: String,
+    },
+    /// A tensor beside the hyper-connections is not there.
+    #[error("{} lacks {missing}, needed at {needed}; {advice}", quoted(.spec))]
+    Lacking {
+        /// The argument as given.
+        spec: String,
+        /// The official names of what is missing.
+        missing: String,
+        /// Where it is needed, such as `layer 3 attn`.
+        needed: String,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A token that the embedding does not have.
+    #[error("{} in {} has {rows} rows, but row {row} is asked for; choose tokens below {rows}", quoted(.tensor), quoted(.file))]
+    NoSuchRow {
+        /// The stored name.
+        tensor: String,
+        /// The file.
+        file: String,
+        /// How many rows it has.
+        rows: usize,
+        /// The row asked for.
+        row: u64,
     },
     /// A `synthetic:` name that does not exist.
     #[error("there is no synthetic model {}; choose among flash, pro, v4.1 and tiny", quoted(.0))]

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{
     Checkpoint, CheckpointError, Family, Group, ReadBuffers, Site, StoredType, TensorStats, layers,
-    locate::Located, stats,
+    locate::Located,
+    names::{HC_PARTS, head_name, norm_name},
+    stats,
 };
 
 /// A tensor of interest.
@@ -56,10 +58,12 @@ impl Checkpoint {
             .found
             .tensors
             .iter()
-            // A query projection without an indexer behind it is not of interest.
-            .filter(|(_, located)| {
-                located.group != Group::Indexer
-                    || located.layer.is_some_and(|l| indexed.contains(&l))
+            .filter(|(_, located)| match located.group {
+                // A query projection without an indexer behind it is not of interest.
+                Group::Indexer => located.layer.is_some_and(|l| indexed.contains(&l)),
+                // Of this one only some rows are, and statistics of the whole cost a gigabyte's reading.
+                Group::Embedding => false,
+                Group::Hc | Group::Head | Group::Norm => true,
             })
             .map(|(official, located)| Item::new(official, located))
             .collect();
@@ -118,16 +122,16 @@ impl Checkpoint {
         let mut expected = Vec::new();
         for &layer in &here {
             expected.extend(layers::missing_parts(&self.found, layer));
-            expected.extend(Site::ALL.map(|site| format!("layers.{layer}.{site}_norm.weight")));
+            expected.extend(Site::ALL.map(|site| norm_name(Some((layer, site)))));
             // V4.1 shares indexers between layers, so that no layer must have all its parts.
             if indexed.contains(&layer) && self.model.family != Family::V41Flash {
                 expected.extend(INDEXER_PARTS.map(|part| format!("layers.{layer}.attn.{part}")));
             }
         }
         if self.model.family != Family::V41Flash {
-            expected.extend(["fn", "base", "scale"].map(|part| format!("hc_head_{part}")));
+            expected.extend(HC_PARTS.map(head_name));
         }
-        expected.push("norm.weight".to_owned());
+        expected.push(norm_name(None));
         for (name, located) in &self.found.tensors {
             if located.dtype == StoredType::F8E4M3.name()
                 && let Some(stem) = name.strip_suffix(".weight")

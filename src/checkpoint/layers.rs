@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::{
     CheckpointError, Model, Site,
-    error::shape_text,
     family::{Evidence, Shaped},
     locate::{Found, Located, Strictness},
     names::{Group, HC_PARTS, hc_name},
+    values,
 };
 
 impl Located {
@@ -100,16 +100,8 @@ fn check_shapes(model: &Model, found: &Found, layer: u32) -> Result<(), Checkpoi
                 "base" => vec![model.mixes()],
                 _ => vec![3],
             };
-            if located.shape != expected {
-                return Err(CheckpointError::WrongShape {
-                    tensor: located.stored.clone(),
-                    file: located.file.clone(),
-                    found: shape_text(&located.shape),
-                    expected: shape_text(&expected),
-                    because: format!(" for hidden size {} and {} streams", model.hidden, model.hc),
-                });
-            }
-            super::hc::plain_float(located)?;
+            values::check_shape(model, located, &expected)?;
+            values::plain_float(located)?;
         }
     }
     Ok(())

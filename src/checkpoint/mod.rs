@@ -11,6 +11,8 @@
 //! | `names` | three spellings, one official name |
 //! | `family` | dimensions and constants of the model |
 //! | `layers`, `hc` | which layers are complete; a site's weights |
+//! | `norm`, `head`, `embedding` | the other weights of a chain of layers |
+//! | `values` | a tensor of plain floats, checked and read whole |
 //! | `dtype` | stored types, decoded without loss to f32 |
 //! | `synthetic` | weights with the published statistics |
 //! | `write` | a synthetic checkpoint on disk |
@@ -18,25 +20,30 @@
 
 mod config;
 mod dtype;
+mod embedding;
 mod error;
 mod family;
 mod hc;
+mod head;
 mod index;
 mod inventory;
 mod json;
 mod layers;
 mod locate;
 mod names;
+mod norm;
 pub(crate) mod shard;
 mod site;
 mod stats;
 mod synthetic;
+mod values;
 mod write;
 
 pub use dtype::StoredType;
 pub use error::CheckpointError;
 pub use family::{Family, Model};
 pub use hc::HcWeights;
+pub use head::HeadWeights;
 pub use inventory::{Inventory, Item};
 pub use names::Group;
 pub use site::{NonFinite, Site, SourceKind};
@@ -186,21 +193,27 @@ impl Checkpoint {
         site: Site,
         nonfinite: NonFinite,
     ) -> Result<HcWeights, CheckpointError> {
-        if !self.layers.contains(&layer) {
-            return Err(match layers::missing_parts(&self.found, layer) {
-                missing if missing.len() == 2 * HC_PARTS.len() => CheckpointError::MissingLayer {
-                    layer,
-                    spec: self.source.clone(),
-                    have: layers::ranges(&self.layers),
-                },
-                missing => CheckpointError::IncompleteLayer {
-                    layer,
-                    spec: self.source.clone(),
-                    missing: missing.join(", "),
-                },
-            });
-        }
+        self.require_layer(layer)?;
         hc::read(self, layer, site, nonfinite)
+    }
+
+    /// The layer must be complete.
+    fn require_layer(&self, layer: u32) -> Result<(), CheckpointError> {
+        if self.layers.contains(&layer) {
+            return Ok(());
+        }
+        Err(match layers::missing_parts(&self.found, layer) {
+            missing if missing.len() == 2 * HC_PARTS.len() => CheckpointError::MissingLayer {
+                layer,
+                spec: self.source.clone(),
+                have: layers::ranges(&self.layers),
+            },
+            missing => CheckpointError::IncompleteLayer {
+                layer,
+                spec: self.source.clone(),
+                missing: missing.join(", "),
+            },
+        })
     }
 
     /// Looks a tensor up by its official name.

@@ -18,6 +18,8 @@ pub enum Group {
     Norm,
     /// The sparse-attention indexer, and the query projection that feeds it.
     Indexer,
+    /// The token embedding.
+    Embedding,
 }
 
 impl Group {
@@ -47,6 +49,22 @@ pub(super) fn hc_name(layer: u32, site: Site, part: &str) -> String {
     format!("layers.{layer}.hc_{site}_{part}")
 }
 
+/// The official name of one part of the head's weights.
+pub(super) fn head_name(part: &str) -> String {
+    format!("hc_head_{part}")
+}
+
+/// The official name of a norm's weight: that of a site, or the final one.
+pub(super) fn norm_name(place: Option<(u32, Site)>) -> String {
+    match place {
+        Some((layer, site)) => format!("layers.{layer}.{site}_norm.weight"),
+        None => "norm.weight".to_owned(),
+    }
+}
+
+/// The official name of the token embedding.
+pub(super) const EMBEDDING: &str = "embed.weight";
+
 /// Recognises a stored name.
 pub(super) fn canonical(stored: &str) -> Option<Canonical> {
     let name = ["model.language_model.", "model."]
@@ -69,6 +87,7 @@ pub(super) fn canonical(stored: &str) -> Option<Canonical> {
         "hc_head_base" | "hc_head.hc_base" => (Group::Head, "hc_head_base"),
         "hc_head_scale" | "hc_head.hc_scale" => (Group::Head, "hc_head_scale"),
         "norm.weight" => (Group::Norm, "norm.weight"),
+        EMBEDDING | "embed_tokens.weight" => (Group::Embedding, EMBEDDING),
         _ => return None,
     };
     Some(Canonical {
@@ -156,6 +175,9 @@ mod tests {
             ("hc_head_fn", "hc_head_fn"),
             ("model.hc_head.hc_scale", "hc_head_scale"),
             ("model.norm.weight", "norm.weight"),
+            ("embed.weight", "embed.weight"),
+            ("model.embed_tokens.weight", "embed.weight"),
+            ("model.language_model.embed_tokens.weight", "embed.weight"),
             (
                 "model.layers.0.input_layernorm.weight",
                 "layers.0.attn_norm.weight",
@@ -215,7 +237,8 @@ mod tests {
             "layers.3.attn.compressor.ape",
             "layers.3.ffn.experts.0.w1.weight",
             "blk.3.hc_attn_fn.weight",
-            "embed.weight",
+            "mtp.0.embed.weight",
+            "head.weight",
             "",
         ] {
             assert_eq!(official(stored), None, "{stored}");

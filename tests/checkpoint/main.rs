@@ -1,5 +1,6 @@
 //! Checkpoints as users meet them: whole, partial, foreign, broken and hostile.
 
+mod chain_weights;
 mod contradictions;
 mod hostile;
 mod inputs;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::{
     CheckpointError, Site,
     dtype::StoredType,
-    names::{Group, hc_name},
+    names::{EMBEDDING, Group, hc_name, norm_name},
     shard::SYNTHETIC_KEY,
 };
 
@@ -111,7 +111,7 @@ impl SyntheticModel {
             hc(Role::HcScale, "scale", &[3]);
         }
         for site in Site::ALL {
-            let name = format!("layers.{layer}.{site}_norm.weight");
+            let name = norm_name(Some((layer, site)));
             add(
                 Role::Norm,
                 Some(site),
@@ -212,12 +212,16 @@ impl SyntheticModel {
             tensors.push(head(Role::HcBase, "hc_head_base", &[HC]));
             tensors.push(head(Role::HcScale, "hc_head_scale", &[1]));
         }
+        let bf16 = StoredType::Bf16;
+        let norm = norm_name(None);
+        tensors.push(closing(Role::Norm, Group::Norm, &norm, bf16, &[hidden]));
+        let shape = [VOCABULARY, hidden];
         tensors.push(closing(
-            Role::Norm,
-            Group::Norm,
-            "norm.weight",
-            StoredType::Bf16,
-            &[hidden],
+            Role::Embedding,
+            Group::Embedding,
+            EMBEDDING,
+            bf16,
+            &shape,
         ));
         tensors
     }
@@ -227,6 +231,7 @@ impl SyntheticModel {
         let dims = self.dims();
         let mut model = json!({
             "hidden_size": dims.hidden,
+            "vocab_size": VOCABULARY,
             "num_hidden_layers": dims.layers,
             "num_nextn_predict_layers": 0,
             "hc_mult": HC,
@@ -284,6 +289,9 @@ impl FromStr for SyntheticModel {
 /// Residual streams.
 pub(super) const HC: usize = 4;
 
+/// Tokens of the embedding, of which a real model has 129,280: enough for as many different rows as a run has.
+const VOCABULARY: usize = 1024;
+
 /// The side of an FP8 weight's scale block.
 pub(super) const BLOCK: usize = 128;
 
@@ -322,6 +330,7 @@ pub(in super::super) enum Role {
     IndexGate = 10,
     IndexApe = 11,
     IndexNorm = 12,
+    Embedding = 13,
 }
 
 /// A tensor to be made.

@@ -34,6 +34,9 @@ const WIDE_FACTOR: f64 = 6.4;
 const COMB_STD: f64 = 4.0;
 const COMB_BASE_STD: f64 = 2.0;
 
+/// The standard deviation of embeddings.
+const EMBEDDING_STD: f64 = 0.02;
+
 /// Makes the tensors of one synthetic model.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Generator {
@@ -108,6 +111,13 @@ impl Generator {
         }
     }
 
+    /// The bytes of one row of the embedding, `tensor`, as [`Self::bytes`] has them.
+    pub(in super::super) fn embedding_row(&self, tensor: &TensorSpec, row: usize) -> Vec<u8> {
+        let mut values = vec![0.0; tensor.shape[1]];
+        self.normal_row(tensor, row, (0.0, EMBEDDING_STD), &mut values);
+        little_endian(&values, |v| bf16::from_f32(v).to_le_bytes())
+    }
+
     /// The values before rounding to the stored type; a scale tensor's are its weight's.
     fn values(&self, tensor: &TensorSpec) -> Vec<f32> {
         let hidden = self.model.dims().hidden;
@@ -116,6 +126,7 @@ impl Generator {
             Role::HcBase => self.base(tensor),
             Role::HcScale => self.scale(tensor, HC * hidden),
             Role::Norm | Role::QueryNorm | Role::IndexNorm => self.normals(tensor, 1.0, 0.1),
+            Role::Embedding => self.normals(tensor, 0.0, EMBEDDING_STD),
             Role::IndexApe => self.normals(tensor, 0.0, 0.1),
             Role::IndexWeights | Role::IndexKey | Role::IndexGate => {
                 self.normals(tensor, 0.0, 1.0 / (hidden as f64).sqrt())
@@ -155,18 +166,23 @@ impl Generator {
     fn normals(&self, tensor: &TensorSpec, mean: f64, deviation: f64) -> Vec<f32> {
         let columns = tensor.shape.last().copied().unwrap_or(1);
         let mut values = vec![0.0_f32; tensor.shape.iter().product()];
-        let (mean, deviation) = (mean as f32, deviation as f32);
         values
             .par_chunks_mut(columns)
             .enumerate()
             .for_each(|(row, values)| {
-                self.stream(Purpose::Weight, tensor, 0, row)
-                    .fill_normal(values);
-                values
-                    .iter_mut()
-                    .for_each(|value| *value = mean + deviation * *value);
+                self.normal_row(tensor, row, (mean, deviation), values);
             });
         values
+    }
+
+    /// One row of them, from (mean, deviation).
+    fn normal_row(&self, tensor: &TensorSpec, row: usize, of: (f64, f64), values: &mut [f32]) {
+        let (mean, deviation) = (of.0 as f32, of.1 as f32);
+        self.stream(Purpose::Weight, tensor, 0, row)
+            .fill_normal(values);
+        values
+            .iter_mut()
+            .for_each(|value| *value = mean + deviation * *value);
     }
 
     fn function(&self, tensor: &TensorSpec) -> Vec<f32> {

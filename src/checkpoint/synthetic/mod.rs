@@ -7,14 +7,16 @@
 //! | `hc_*_base` | pre and post 0.5·N; comb 2·N |
 //! | `hc_head_scale`, `hc_head_base` | U(0.08, 0.12); 0.5·N |
 //! | norm weights | 1 + 0.1·N |
+//! | `embed` | 0.02·N, 1024 rows |
 //! | projections | N(0, 1/fan-in) |
 //! | `ape` | 0.1·N |
 //!
 //! σ = 0.039·√K is the standard deviation of a mix for x of rms 1, so that comb logits have one
 //! of about 4 whatever K is: a quarter of the variance is the base's and the rest the token's. With
 //! that, most combs are near-permutations whose rows sum to 0.93–1.07. Public
-//! figures: rms and largest magnitude of `hc_fn`, row sums of combs (one source each); scale, base
-//! and indexer weights are not published, and the choice here is ours.
+//! figures: rms and largest magnitude of `hc_fn`, row sums of combs (one source each); scale, base,
+//! indexer, norm and embedding weights are not published, and the choice here is ours: norms that are
+//! positive and not all alike, as training leaves them, and embeddings as wide as they are commonly begun.
 //!
 //! FP8 weights are rounded to nearest even in blocks of 128×128 with the scale 2^⌈log₂(amax/448)⌉.
 
