@@ -68,6 +68,20 @@ def read_one(path, name):
     return _decode(name, entry, data)
 
 
+def write(path, tensors):
+    """A file of F32 and F64 arrays, by name."""
+    header, data = {}, b""
+    for name, values in tensors.items():
+        dtype = {4: "F32", 8: "F64"}[values.itemsize]
+        raw = np.ascontiguousarray(values, _PLAIN[dtype]).tobytes()
+        offsets = [len(data), len(data) + len(raw)]
+        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": offsets}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    Path(path).write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def data_start(path, name):
     """Byte position in the file of a tensor's first element; the negative controls aim with it."""
     header, start = _header(path)
@@ -80,6 +94,7 @@ class Checkpoint:
     def __init__(self, directory):
         self.directory = Path(directory)
         self.config = json.loads((self.directory / "config.json").read_text())
+        self.model_type = self.config.get("model_type")
         # A composite config keeps the language model's numbers one level down.
         self.config = self.config.get("text_config", self.config)
         index = self.directory / "model.safetensors.index.json"

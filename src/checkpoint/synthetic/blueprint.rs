@@ -18,7 +18,7 @@ pub enum SyntheticModel {
     Flash,
     /// The dimensions of DeepSeek-V4-Pro.
     Pro,
-    /// The dimensions of DeepSeek-V4.1-Flash; hyper-connections and norms only.
+    /// The dimensions of DeepSeek-V4.1-Flash; hyper-connections, norms and embedding only.
     V41,
     /// Hidden 256 and four layers: the whole pipeline in milliseconds.
     Tiny,
