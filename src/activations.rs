@@ -230,6 +230,29 @@ impl Activations {
         self.tokens_into(layer, site, tokens, None)
     }
 
+    /// The streams that a chain begins with at `layer`: recorded ones as they are, of drawn ones the first stream,
+    /// copied to all, as a model copies an embedding; `None` if the file lacks the site.
+    ///
+    /// # Errors
+    ///
+    /// As [`Activations::tokens`].
+    pub fn first_streams(
+        &self,
+        layer: u32,
+        tokens: Range<usize>,
+    ) -> Result<Option<Array2<f32>>, ActivationsError> {
+        let mut x = self.tokens(layer, Site::Attn, tokens)?;
+        if let (Source::Generated(_), Some(x)) = (&self.source, &mut x) {
+            for mut row in x.rows_mut() {
+                let (first, mut others) = row.view_mut().split_at(Axis(0), self.hidden);
+                for mut stream in others.axis_chunks_iter_mut(Axis(0), self.hidden) {
+                    stream.assign(&first);
+                }
+            }
+        }
+        Ok(x)
+    }
+
     /// As [`Activations::tokens`]; generated rows are put into `spare` if it has their shape, since
     /// fresh memory costs as much as the numbers.
     ///

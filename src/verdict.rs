@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::report::{
     Class, Key, Record, Verdict,
     number::{exact, plain, sci, share},
-    summary::{at_stage, median, mix_rows, values, variants, worst},
+    summary::{at_stage, deepest_streams, median, mix_rows, suite_rows, values, variants, worst},
 };
 
 /// The recipe whose own error is the yardstick of `exact`.
@@ -68,24 +68,27 @@ pub fn judge(records: &[Record], yardstick: &[Record], limits: &VerdictLimits) -
     let (suites, not_run): (Vec<&str>, Vec<&str>) = SUITES.into_iter().partition(ran);
     let mut verdicts = Vec::new();
     for variant in variants(records) {
-        let rows = mix_rows(records, variant);
+        let mut rows = mix_rows(records, variant);
+        let chain = suite_rows(records, "chain", variant);
+        rows.extend(&chain);
         if rows.is_empty() {
             continue;
         }
         let finding = Evidence {
             rows: &rows,
+            chain: &chain,
             fp32: &fp32,
             limits,
         }
         .weigh();
         let mut sentence = format!("{variant} is {}: {}", finding.class.word(), finding.reason);
-        for fact in facts(&rows) {
+        for fact in facts(&rows, &chain) {
             sentence.push_str("; ");
             sentence.push_str(&fact);
         }
         sentence.push_str(&format!(". Rests on {}", suites.join(", ")));
         if !not_run.is_empty() {
-            sentence.push_str(&format!("; not in this version: {}", not_run.join(", ")));
+            sentence.push_str(&format!("; not run: {}", not_run.join(", ")));
         }
         sentence.push('.');
         verdicts.push(Verdict {
@@ -144,6 +147,8 @@ struct Finding {
 /// The rows of one variant and what they are held against.
 struct Evidence<'a> {
     rows: &'a [&'a Record],
+    /// Those of suite chain among them.
+    chain: &'a [&'a Record],
     fp32: &'a Yardstick<'a>,
     limits: &'a VerdictLimits,
 }
@@ -226,7 +231,7 @@ impl Evidence<'_> {
         }
         let deepest = self.deepest();
         if deepest.is_empty() {
-            return Some("no stage of suite mix was measured".to_owned());
+            return Some("no stage was measured".to_owned());
         }
         let is_missing = |record: &&&Record| record.measures.get("cosine_gap").is_none();
         if let Some(record) = deepest.iter().find(is_missing) {
@@ -245,8 +250,11 @@ impl Evidence<'_> {
         })
     }
 
-    /// The rows of the last stage that was measured.
+    /// The streams behind the most layers, or the rows of the last stage that was measured.
     fn deepest(&self) -> Vec<&Record> {
+        if let Some(streams) = deepest_streams(self.chain) {
+            return vec![streams];
+        }
         let stages = STAGES.iter().rev().map(|stage| at_stage(self.rows, stage));
         stages
             .into_iter()
@@ -291,7 +299,7 @@ impl Evidence<'_> {
 }
 
 /// The numbers every sentence carries.
-fn facts(rows: &[&Record]) -> Vec<String> {
+fn facts(rows: &[&Record], chain: &[&Record]) -> Vec<String> {
     let mixes = at_stage(rows, "mixes");
     let mut facts = Vec::new();
     if let (Some(median), Some(high)) = (median(values(&mixes, "rel_l2")), worst(&mixes, "rel_l2"))
@@ -302,6 +310,24 @@ fn facts(rows: &[&Record]) -> Vec<String> {
             sci(high.value, 3),
             high.record.key.place()
         ));
+    }
+    if let Some(streams) = deepest_streams(chain) {
+        let get = |measure| streams.measures.get(measure).map(|number| number.as_f64());
+        let layers = streams.key.depth.unwrap_or_default();
+        let mut fact = format!(
+            "streams rel_l2 {} after {layers} layers",
+            get("rel_l2").map_or_else(|| "absent".to_owned(), |value| sci(value, 3))
+        );
+        if let Some(against) = get("against_rel_l2") {
+            fact.push_str(&format!(
+                ", {} from the chain it is compared with",
+                sci(against, 2)
+            ));
+        }
+        facts.push(fact);
+    }
+    if mixes.is_empty() {
+        return facts;
     }
     facts.push(match worst(rows, "bound_ratio") {
         Some(high) => format!("bound_ratio {}", share(high.value)),

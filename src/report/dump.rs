@@ -1,4 +1,4 @@
-//! Tensors as safetensors files, one file per site, each whole or not at all.
+//! Tensors as safetensors files, one file for what belongs together, each whole or not at all.
 //!
 //! ```text
 //! u64 LE        length of the header, a multiple of 8
@@ -20,12 +20,9 @@ use half::bf16;
 use serde::Serialize;
 
 use super::{WeightKind, write::OutputDir};
-use crate::suite::mix::{
-    Sink, SiteTensors,
-    tensors::{NamedTensor, Stored, Values},
-};
+use crate::suite::tensors::{NamedTensor, Sink, Stored, Tensors, Values};
 
-/// Writes a file per site into a folder: `L3.attn.safetensors`.
+/// Writes a file per place into a folder: `L3.attn.safetensors`.
 pub struct Dump {
     dir: OutputDir,
     origin: Origin,
@@ -68,7 +65,7 @@ impl Dump {
 }
 
 impl Sink for Dump {
-    fn site(&mut self, tensors: &SiteTensors<'_>) -> Result<(), String> {
+    fn take(&mut self, tensors: &dyn Tensors) -> Result<(), String> {
         let mut named = tensors.named();
         named.sort_by(|a, b| {
             let width = |tensor: &NamedTensor<'_>| std::cmp::Reverse(tensor.stored.bytes());
@@ -160,7 +157,7 @@ fn data(tensor: &NamedTensor<'_>, out: &mut dyn Write) -> io::Result<()> {
 pub struct NoDump;
 
 impl Sink for NoDump {
-    fn site(&mut self, _: &SiteTensors<'_>) -> Result<(), String> {
+    fn take(&mut self, _: &dyn Tensors) -> Result<(), String> {
         Ok(())
     }
 }

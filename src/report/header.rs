@@ -158,6 +158,28 @@ pub struct Skipped {
     pub why: String,
 }
 
+/// The first value of a variant's chain that is NaN or infinite; the variant ends there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NonFinite {
+    /// The variant.
+    pub variant: String,
+    /// `L17.ffn`.
+    pub place: String,
+    /// Layers completed there.
+    pub depth: u32,
+    /// The stage.
+    pub stage: String,
+    /// The token.
+    pub token: u64,
+    /// The value.
+    pub value: Value,
+    /// The largest magnitude among the streams that the token came with.
+    pub came_with: Value,
+    /// The largest finite magnitude of the stage in the token.
+    pub largest: Value,
+}
+
 /// The machine and the clock. Not part of what is reproducible: two runs of one command differ
 /// here and nowhere else.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -25,7 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use header::{Backend, Certificate, Checkpoint, Host, Run, Skipped, Timing, Tool, WeightKind};
+pub use header::{
+    Backend, Certificate, Checkpoint, Host, NonFinite, Run, Skipped, Timing, Tool, WeightKind,
+};
 pub use measures::{Better, Measures};
 pub use outcome::{Breach, Class, GateOutcome, Improvement, Verdict};
 pub use record::{DuplicateKey, Key, Record, Records};
@@ -57,6 +59,9 @@ pub struct Report {
     pub timing: Option<Timing>,
     /// What was asked for and could not be run.
     pub skipped: Vec<Skipped>,
+    /// Where variants of a chain stopped being finite.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub non_finite: Vec<NonFinite>,
     /// The rows.
     pub records: Records,
     /// A conclusion per variant.

@@ -69,6 +69,14 @@ key! {
     sms: Option<u32>,
     /// Seed of the random streams.
     seed: u64,
+    /// What the streams of a chain are stored in.
+    residual: Option<String>,
+    /// What a chain's layer inputs and outputs are rounded to.
+    layer_io: Option<String>,
+    /// What stands in for a chain's attention and experts.
+    sublayer: Option<String>,
+    /// Where a chain runs the variant's recipe.
+    sites_on: Option<String>,
     /// The backend that really ran: `emulate` or `cuda`.
     backend: String,
     /// The architecture that ran or was emulated.

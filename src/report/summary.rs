@@ -29,11 +29,24 @@ pub fn variants(records: &[Record]) -> Vec<&str> {
 /// The rows of a variant in suite mix that are over all tokens, in file order.
 #[must_use]
 pub fn mix_rows<'a>(records: &'a [Record], variant: &str) -> Vec<&'a Record> {
+    suite_rows(records, "mix", variant)
+}
+
+/// The rows of a variant in a suite that are over all tokens, in file order.
+#[must_use]
+pub fn suite_rows<'a>(records: &'a [Record], suite: &str, variant: &str) -> Vec<&'a Record> {
     let is_wanted = |record: &&Record| {
         let key = &record.key;
-        key.suite == "mix" && key.token_class == "all" && key.variant == variant
+        key.suite == suite && key.token_class == "all" && key.variant == variant
     };
     records.iter().filter(is_wanted).collect()
+}
+
+/// The streams of a chain with the most layers behind them.
+#[must_use]
+pub fn deepest_streams<'a>(chain: &[&'a Record]) -> Option<&'a Record> {
+    let streams = at_stage(chain, "streams");
+    streams.into_iter().max_by_key(|record| record.key.depth)
 }
 
 /// The rows of one stage.

@@ -3,6 +3,7 @@
 //! A pure function of the report and a width. At 80 columns everything fits: numbers lose digits
 //! first, the names of variants last (the verdict sentences give them in full).
 
+mod chain;
 mod variants;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -64,6 +65,7 @@ pub fn render(report: &Report, layout: Layout) -> String {
             parts.push(stage_table(&mix_rows(&report.records, name), name));
         }
     }
+    parts.extend(chain::render(report, layout.width));
     for (suite, caption) in SWEEPS {
         let is_own = |record: &&Record| record.key.suite == suite;
         let rows: Vec<&Record> = report.records.iter().filter(is_own).collect();
@@ -198,6 +200,19 @@ fn notes(report: &Report, width: usize) -> String {
     }
     for note in &report.run.checkpoint.notes {
         lines.push(wrap(&printable(&format!("Note: {note}")), width, "  "));
+    }
+    for at in &report.non_finite {
+        let text = format!(
+            "{} ends at {}: {} of token {} is {}, the largest finite beside it {}, the streams it came with at most {}.",
+            at.variant,
+            at.place,
+            at.stage,
+            at.token,
+            at.value.0,
+            sci(at.largest.0, 3),
+            sci(at.came_with.0, 3)
+        );
+        lines.push(wrap(&printable(&text), width, "  "));
     }
     for skipped in &report.skipped {
         let text = format!("Skipped: {}: {}", skipped.what, skipped.why);

@@ -24,6 +24,18 @@ pub struct RunArgs {
     /// What to measure.
     #[arg(long, value_delimiter = ',', value_enum, default_value = "mix")]
     pub suite: Vec<Suite>,
+    /// What the streams of suite chain are stored in.
+    #[arg(long, value_enum, default_value = "bf16")]
+    pub residual: Residual,
+    /// What suite chain rounds layer inputs and sublayer outputs to.
+    #[arg(long, value_enum, default_value = "bf16")]
+    pub layer_io: LayerIo,
+    /// What stands in for attention and experts in suite chain.
+    #[arg(long, value_enum, default_value = "rms-norm")]
+    pub sublayer: Sublayer,
+    /// Where suite chain runs a variant's recipe: all, attn, ffn or the number of one layer; fp32 runs elsewhere.
+    #[arg(long, default_value = "all", value_name = "SITES")]
+    pub sites_on: String,
     /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them
     /// [default: those it marks, and all of --recipes].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
@@ -124,8 +136,37 @@ pub struct RunArgs {
 /// A suite of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Suite {
-    /// The hyper-connection mixing kernel.
+    /// The hyper-connection mixing kernel, site by site.
     Mix,
+    /// All layers one after the other: how the error grows with depth.
+    Chain,
+}
+
+/// What the streams of a chain are stored in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Residual {
+    /// As deployed.
+    Bf16,
+    /// Without rounding.
+    Fp32,
+    /// What overflows at 65,504.
+    Fp16,
+}
+
+/// What a chain's layer inputs and outputs are rounded to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LayerIo {
+    /// As deployed.
+    Bf16,
+    /// Nothing.
+    Fp32,
+}
+
+/// What stands in for a chain's attention and experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sublayer {
+    /// Nothing after the layer's norm.
+    RmsNorm,
 }
 
 /// Which backend is asked for.

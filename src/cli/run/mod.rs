@@ -14,14 +14,18 @@ pub mod settings;
 
 use std::process::ExitCode;
 
-use self::{args::RunArgs, outputs::Outputs, settings::Settings};
+use self::{
+    args::{RunArgs, Suite},
+    outputs::Outputs,
+    settings::Settings,
+};
 use super::{absence::or_emulate, exit};
 use crate::{
     backend::Backend,
     gate::{self, Thresholds},
     recipe::library::LibraryProduct,
     report::{Class, GateOutcome, Measures, Record, Records, Report, json},
-    suite::{Plan, mix, sweep},
+    suite::{Plan, chain, mix, sweep},
     verdict::{self, VerdictLimits},
 };
 
@@ -123,19 +127,28 @@ fn measure(
         provenance.skipped = outcome.skipped;
         return provenance.report(Records::new(outcome.records)?, Vec::new());
     }
-    let outcome = mix::run(plan, outputs.sink(), &tell)?;
-    let verdicts = verdict::judge(
-        &outcome.records,
-        &outcome.yardstick,
-        &gates.verdict_limits(),
-    );
-    provenance.digest = Some(outcome.digest);
-    provenance.certificate = outcome.certificate;
-    provenance.stored_types = outcome.stored_types;
-    provenance.skipped = outcome.skipped;
-    provenance.probed = outcome.probed;
-    provenance.times = outcome.times;
-    provenance.report(Records::new(outcome.records)?, verdicts)
+    let mut records = Vec::new();
+    let mut yardstick = Vec::new();
+    if args.suite.contains(&Suite::Mix) {
+        let outcome = mix::run(plan, outputs.sink(), &tell)?;
+        records = outcome.records;
+        yardstick = outcome.yardstick;
+        provenance.digest = Some(outcome.digest);
+        provenance.certificate = outcome.certificate;
+        provenance.stored_types = outcome.stored_types;
+        provenance.skipped = outcome.skipped;
+        provenance.probed = outcome.probed;
+        provenance.times = outcome.times;
+    }
+    if args.suite.contains(&Suite::Chain) {
+        let outcome = chain::run(plan, &settings.around, outputs.sink(), &tell)?;
+        records.extend(outcome.records);
+        provenance.digest.get_or_insert(outcome.digest);
+        provenance.skipped.extend(outcome.skipped);
+        provenance.non_finite = outcome.non_finite;
+    }
+    let verdicts = verdict::judge(&records, &yardstick, &gates.verdict_limits());
+    provenance.report(Records::new(records)?, verdicts)
 }
 
 /// The thresholds and the baseline that the run itself applies, read before it starts.

@@ -22,7 +22,7 @@ use crate::{
         json, table,
         write::{Content, OutputDir},
     },
-    suite::mix::Sink,
+    suite::tensors::Sink,
 };
 
 /// Files of `--out`.

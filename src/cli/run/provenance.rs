@@ -20,6 +20,7 @@ use crate::{
     },
     suite::{
         Plan, Skip,
+        chain::NonFiniteAt,
         mix::{products::Probed, times::Times},
     },
 };
@@ -45,6 +46,8 @@ pub struct Provenance<'a> {
     pub probed: Vec<Probed>,
     /// How long the projections take.
     pub times: Times,
+    /// Where chains stopped being finite.
+    pub non_finite: Vec<NonFiniteAt>,
 }
 
 impl<'a> Provenance<'a> {
@@ -61,6 +64,7 @@ impl<'a> Provenance<'a> {
             skipped: Vec::new(),
             probed: Vec::new(),
             times: Times::default(),
+            non_finite: Vec::new(),
         }
     }
 
@@ -99,6 +103,7 @@ impl<'a> Provenance<'a> {
                 inputs_of: self.times.places.clone(),
             }),
             skipped: self.skipped.iter().map(skipped).collect(),
+            non_finite: self.non_finite.iter().map(non_finite).collect(),
             records,
             verdicts,
             gates: Vec::new(),
@@ -220,6 +225,20 @@ fn probed((product, roundings): &Probed) -> (String, String) {
         let _ = write!(found, ", {OVERRIDE}={}", value.display());
     }
     (product.name().to_owned(), found)
+}
+
+/// The same in a report.
+fn non_finite(at: &NonFiniteAt) -> report::NonFinite {
+    report::NonFinite {
+        variant: at.variant.clone(),
+        place: at.place.clone(),
+        depth: at.depth,
+        stage: at.stage.to_owned(),
+        token: at.token as u64,
+        value: Value(f64::from(at.value)),
+        came_with: Value(f64::from(at.came_with)),
+        largest: Value(f64::from(at.largest)),
+    }
 }
 
 /// The same in a report.

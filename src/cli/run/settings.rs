@@ -5,13 +5,21 @@ use std::{collections::BTreeSet, path::Path};
 use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
 
-use super::{args::RunArgs, products::Products};
+use super::{
+    args::{LayerIo, Residual, RunArgs, Sublayer, Suite},
+    products::Products,
+};
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
     files,
+    format::Format,
     recipe::{MixRecipe, catalogue, library::LibraryProduct, user},
-    suite::{DEFAULT_TOKENS, sweep::Axes},
+    suite::{
+        DEFAULT_TOKENS,
+        chain::{self, Around, SitesOn},
+        sweep::Axes,
+    },
     tensor_core::Arch,
 };
 
@@ -51,6 +59,8 @@ pub struct Settings {
     pub sweep: Option<Axes>,
     /// Whether non-finite weights are refused.
     pub nonfinite: NonFinite,
+    /// What lies around the mixing kernel in suite chain.
+    pub around: Around,
     /// Vector instructions.
     pub level: Level,
 }
@@ -109,6 +119,10 @@ impl Settings {
             let swept = sweep.iter().flat_map(|axes| &axes.tokens).max().copied();
             places.check_tokens(&activations, swept.or(tokens))?;
         }
+        let around = around(args, &places.layers)?;
+        if args.suite.contains(&Suite::Chain) {
+            places.check_chain(args)?;
+        }
         let nonfinite = if args.allow_nonfinite {
             NonFinite::Allow
         } else {
@@ -128,6 +142,7 @@ impl Settings {
             sms,
             sweep,
             nonfinite,
+            around,
             level,
         })
     }
@@ -256,6 +271,41 @@ fn axes(text: &str, sms: &[usize], tokens: usize) -> anyhow::Result<Axes> {
     }
 }
 
+fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
+    let Sublayer::RmsNorm = args.sublayer;
+    Ok(Around {
+        residual: match args.residual {
+            Residual::Bf16 => Format::Bf16,
+            Residual::Fp32 => Format::F32,
+            Residual::Fp16 => Format::F16,
+        },
+        layer_io: match args.layer_io {
+            LayerIo::Bf16 => Format::Bf16,
+            LayerIo::Fp32 => Format::F32,
+        },
+        sublayer: chain::Sublayer::RmsNorm,
+        sites_on: sites_on(&args.sites_on, layers)?,
+    })
+}
+
+fn sites_on(text: &str, layers: &[u32]) -> anyhow::Result<SitesOn> {
+    if text == "all" {
+        return Ok(SitesOn::All);
+    }
+    if let Ok(site) = text.parse() {
+        return Ok(SitesOn::Of(site));
+    }
+    let layer: Option<u32> = text.parse().ok();
+    let layer = layer.filter(|layer| layers.contains(layer));
+    let layer = layer.with_context(|| {
+        format!(
+            "--sites-on '{text}': expected all, attn, ffn or one of the {} that run",
+            ranges(layers)
+        )
+    })?;
+    Ok(SitesOn::Layer(layer))
+}
+
 /// The layers and sites asked for.
 struct Places {
     layers: Vec<u32>,
@@ -290,6 +340,31 @@ impl Places {
     fn iter(&self) -> impl Iterator<Item = (u32, Site)> {
         let sites = |&layer: &u32| self.sites.iter().map(move |&site| (layer, site));
         self.layers.iter().flat_map(sites)
+    }
+
+    /// A chain goes through both sites of layers that follow each other.
+    fn check_chain(&self, args: &RunArgs) -> anyhow::Result<()> {
+        for (flag, is_there) in [
+            ("--sweep", args.sweep.is_some()),
+            ("--crosscheck", args.crosscheck),
+        ] {
+            ensure!(
+                !is_there,
+                "--suite chain does not go with {flag}, which looks at single sites; drop one of the two"
+            );
+        }
+        ensure!(
+            self.sites.len() == Site::ALL.len(),
+            "--sites {}: suite chain goes through both sites of every layer; leave --sites out or name --sites-on",
+            args.sites.join(",")
+        );
+        let follows = |pair: &[u32]| pair[1] == pair[0] + 1;
+        ensure!(
+            self.layers.windows(2).all(follows),
+            "--layers {}: suite chain goes from layer to layer; name a range without gaps, such as 0-3",
+            args.layers
+        );
+        Ok(())
     }
 
     /// The batch where none is named: what a file has of every site, else the default.

@@ -40,6 +40,7 @@ use super::{
     Plan, Progress, Skip, SuiteError,
     case::Case,
     feed::{Fed, feed, spawn},
+    tensors::Sink,
 };
 use crate::{
     recipe::{catalogue, splits::Launch},
@@ -72,15 +73,6 @@ pub struct Outcome {
     pub times: Times,
 }
 
-/// Receives the tensors behind the rows of one site.
-pub trait Sink: Send {
-    /// Takes everything of one site.
-    ///
-    /// # Errors
-    /// A sentence saying what could not be written.
-    fn site(&mut self, tensors: &SiteTensors<'_>) -> Result<(), String>;
-}
-
 /// Runs the suite.
 ///
 /// # Errors
@@ -96,7 +88,7 @@ pub fn run(
     thread::scope(|scope| {
         let (written, to_write) = mpsc::sync_channel::<SiteTensors<'_>>(0);
         let writer = spawn(scope, "writer", move || {
-            to_write.iter().try_for_each(|tensors| sink.site(&tensors))
+            to_write.iter().try_for_each(|tensors| sink.take(&tensors))
         })?;
         let computed = feed(plan, |fed| {
             let place = match fed {

@@ -13,7 +13,7 @@
 //! A tensor's values are had when they are asked for: the layer input of a variant is made then, and
 //! gone when the next tensor is.
 
-use ndarray::{Array2, ArrayView2, CowArray, Ix2};
+use ndarray::{Array2, ArrayView2};
 use ulpdrift_reference::mix::collapse;
 
 use super::{
@@ -22,9 +22,12 @@ use super::{
 };
 use crate::{
     backend::BackendError,
-    format::{Format, Rounding, bf16},
     recipe::{MixRecipe, NormPlacement},
-    suite::{Plan, case::Case},
+    suite::{
+        Plan,
+        case::Case,
+        tensors::{NamedTensor, Stored, Tensors, Values},
+    },
 };
 
 /// The tensors behind the rows of one site.
@@ -34,100 +37,28 @@ pub struct SiteTensors<'a> {
     pub(super) projected: Projected,
 }
 
-/// A tensor to be written.
-pub struct NamedTensor<'a> {
-    /// Its full name.
-    pub name: String,
-    /// Rows and columns.
-    pub shape: [usize; 2],
-    /// The format it is written in.
-    pub stored: Stored,
-    content: Content<'a>,
-}
-
-/// The format a tensor is written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
-    /// fp64.
-    F64,
-    /// fp32.
-    F32,
-    /// bfloat16, in which the values are exact.
-    Bf16,
-}
-
-/// A tensor's values.
-pub enum Values<'a> {
-    /// fp32, or values that are exact in bfloat16.
-    F32(CowArray<'a, f32, Ix2>),
-    /// fp64.
-    F64(CowArray<'a, f64, Ix2>),
-}
-
-/// Where a tensor's values come from.
-#[derive(Clone, Copy)]
-enum Content<'a> {
-    F32(ArrayView2<'a, f32>),
-    F64(ArrayView2<'a, f64>),
-    LayerInput {
-        site: &'a SiteTensors<'a>,
-        recipe: &'a MixRecipe,
-        outputs: &'a Outputs,
-    },
-    LayerInput64 {
-        site: &'a SiteTensors<'a>,
-        pre: ArrayView2<'a, f64>,
-    },
-}
-
-impl NamedTensor<'_> {
-    /// Its values, made now if nobody keeps them.
-    ///
-    /// # Errors
-    /// A device that fails while it makes them.
-    pub fn values(&self) -> Result<Values<'_>, BackendError> {
-        Ok(match self.content {
-            Content::F32(values) => Values::F32(values.into()),
-            Content::F64(values) => Values::F64(values.into()),
-            Content::LayerInput64 { site, pre } => {
-                let y = collapse(site.plan.level, pre, site.case.x.view());
-                Values::F64(y.into())
-            }
-            Content::LayerInput {
-                site,
-                recipe,
-                outputs,
-            } => Values::F32(site.layer_input(recipe, outputs, self.stored)?.into()),
-        })
-    }
-}
-
-impl<'a> SiteTensors<'a> {
-    /// `L17.ffn`.
-    #[must_use]
-    pub fn place(&self) -> String {
+impl Tensors for SiteTensors<'_> {
+    fn place(&self) -> String {
         self.case.place()
     }
 
-    /// Every tensor of the site.
-    #[must_use]
-    pub fn named(&'a self) -> Vec<NamedTensor<'a>> {
+    fn named(&self) -> Vec<NamedTensor<'_>> {
         let place = self.place();
         let x = self.case.x.view();
-        let exact = x.iter().all(|&value| {
-            bf16::round_f32(value, Rounding::NearestEven).to_bits() == value.to_bits()
-        });
-        let stored = if exact { Stored::Bf16 } else { Stored::F32 };
-        let mut tensors = vec![self.tensor(format!("{place}.x"), stored, Content::F32(x))];
+        let mut tensors = vec![NamedTensor::fp32(
+            format!("{place}.x"),
+            Stored::holding(x),
+            x,
+        )];
         for stage in STAGES {
             let name = format!("{place}.{}", stage.name());
             if stage != Stage::YBf16 {
                 let truth = &self.projected.truth.stages;
-                let content = match stage.fp64(truth, NormPlacement::After) {
-                    Some(values) => Content::F64(values),
-                    None => self.layer_input64(&truth.pre),
-                };
-                tensors.push(self.tensor(format!("{name}.reference"), Stored::F64, content));
+                let name = format!("{name}.reference");
+                tensors.push(match stage.fp64(truth, NormPlacement::After) {
+                    Some(values) => NamedTensor::fp64(name, values),
+                    None => self.layer_input64(name, truth.pre.view()),
+                });
             }
             for (recipe, outputs) in self.projected.variants(self.plan) {
                 tensors.extend(self.of_variant(&name, stage, recipe, outputs));
@@ -135,44 +66,47 @@ impl<'a> SiteTensors<'a> {
         }
         tensors
     }
+}
 
+impl SiteTensors<'_> {
     /// What a variant got at a stage, and its recipe-exact value.
-    fn of_variant(
-        &'a self,
+    fn of_variant<'s>(
+        &'s self,
         stage_name: &str,
         stage: Stage,
-        recipe: &'a MixRecipe,
-        outputs: &'a Outputs,
-    ) -> Vec<NamedTensor<'a>> {
+        recipe: &'s MixRecipe,
+        outputs: &'s Outputs,
+    ) -> Vec<NamedTensor<'s>> {
         let name = format!("{stage_name}.{}", recipe.name);
-        let stored = match stage.format(recipe) {
-            Format::Bf16 => Stored::Bf16,
-            _ => Stored::F32,
-        };
-        let got = match stage.got(&outputs.candidate) {
-            Some(values) => Content::F32(values),
-            None => Content::LayerInput {
-                site: self,
-                recipe,
-                outputs,
-            },
-        };
-        let mut tensors = vec![self.tensor(name.clone(), stored, got)];
+        let stored = Stored::of(stage.format(recipe));
+        let mut tensors = vec![match stage.got(&outputs.candidate) {
+            Some(values) => NamedTensor::fp32(name.clone(), stored, values),
+            None => NamedTensor::made(name.clone(), stored, self.layer_input_shape(), move || {
+                Ok(Values::F32(
+                    self.layer_input(recipe, outputs, stored)?.into(),
+                ))
+            }),
+        }];
         if let (Some(Model { exact, .. }), true) = (&outputs.model, stage != Stage::YBf16) {
-            let exact = match stage.fp64(exact, recipe.projection.norm) {
-                Some(values) => Content::F64(values),
-                None => self.layer_input64(&exact.pre),
-            };
-            tensors.push(self.tensor(format!("{name}.exact"), Stored::F64, exact));
+            let name = format!("{name}.exact");
+            tensors.push(match stage.fp64(exact, recipe.projection.norm) {
+                Some(values) => NamedTensor::fp64(name, values),
+                None => self.layer_input64(name, exact.pre.view()),
+            });
         }
         tensors
     }
 
-    fn layer_input64(&'a self, pre: &'a Array2<f64>) -> Content<'a> {
-        Content::LayerInput64 {
-            site: self,
-            pre: pre.view(),
-        }
+    fn layer_input64<'s>(&'s self, name: String, pre: ArrayView2<'s, f64>) -> NamedTensor<'s> {
+        NamedTensor::made(name, Stored::F64, self.layer_input_shape(), move || {
+            let y = collapse(self.plan.level, pre, self.case.x.view());
+            Ok(Values::F64(y.into()))
+        })
+    }
+
+    fn layer_input_shape(&self) -> [usize; 2] {
+        let (tokens, width) = self.case.x.dim();
+        [tokens, width / self.case.hc]
     }
 
     fn layer_input(
@@ -188,22 +122,5 @@ impl<'a> SiteTensors<'a> {
         } else {
             y.into_owned()
         })
-    }
-
-    fn tensor(&self, name: String, stored: Stored, content: Content<'a>) -> NamedTensor<'a> {
-        let (tokens, width) = self.case.x.dim();
-        let shape = match content {
-            Content::F32(values) => [values.nrows(), values.ncols()],
-            Content::F64(values) => [values.nrows(), values.ncols()],
-            Content::LayerInput { .. } | Content::LayerInput64 { .. } => {
-                [tokens, width / self.case.hc]
-            }
-        };
-        NamedTensor {
-            name,
-            shape,
-            stored,
-            content,
-        }
     }
 }

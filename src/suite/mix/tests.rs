@@ -130,7 +130,7 @@ impl Setup {
 struct Nowhere;
 
 impl Sink for Nowhere {
-    fn site(&mut self, _: &SiteTensors<'_>) -> Result<(), String> {
+    fn take(&mut self, _: &dyn crate::suite::tensors::Tensors) -> Result<(), String> {
         Ok(())
     }
 }

@@ -7,7 +7,13 @@ use safetensors::SafeTensors;
 use ulpdrift_reference::mix::collapse;
 
 use super::*;
-use crate::{report::Records, suite::case::References};
+use crate::{
+    report::Records,
+    suite::{
+        case::References,
+        tensors::{Tensors, Values},
+    },
+};
 
 /// Keeps what a sink is shown.
 #[derive(Default)]
@@ -18,20 +24,28 @@ struct Kept {
 }
 
 impl Sink for Kept {
-    fn site(&mut self, tensors: &SiteTensors<'_>) -> Result<(), String> {
-        self.x.push(tensors.case.x.clone());
-        let bits = |values: &Array2<f32>| values.mapv(f32::to_bits);
-        for (recipe, outputs) in tensors
-            .plan
-            .recipes
+    fn take(&mut self, tensors: &dyn Tensors) -> Result<(), String> {
+        let place = tensors.place();
+        let named = tensors.named();
+        let values = |name: &str| {
+            let tensor = named.iter().find(|tensor| tensor.name == name);
+            match tensor.map(|tensor| tensor.values().expect("values")) {
+                Some(Values::F32(values)) => values.into_owned(),
+                _ => panic!("there is no {name} in fp32"),
+            }
+        };
+        self.x.push(values(&format!("{place}.x")).into_shared());
+        let mixes = format!("{place}.mixes.");
+        let variants = named
             .iter()
-            .zip(&tensors.projected.candidates)
-        {
-            let (plan, case, candidate) = (tensors.plan, &tensors.case, &outputs.candidate);
-            let y = layer_input::fp32(plan, case, recipe, &candidate.pre);
-            let y = y.map_err(|error| error.to_string())?;
-            let y_bf16 = layer_input::rounded(y.rows(0..case.x.nrows()).view());
-            self.outputs.push([bits(&candidate.mixes), bits(&y_bf16)]);
+            .filter_map(|tensor| tensor.name.strip_prefix(&mixes));
+        for variant in variants.filter(|name| *name != "reference" && !name.ends_with(".exact")) {
+            let stages = [
+                values(&format!("{mixes}{variant}")),
+                values(&format!("{place}.y_bf16.{variant}")),
+            ];
+            self.outputs
+                .push(stages.map(|values| values.mapv(f32::to_bits)));
         }
         Ok(())
     }

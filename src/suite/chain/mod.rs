@@ -1,0 +1,214 @@
+//! All layers one after the other: does the error of the mixing kernel grow with depth?
+//!
+//! The streams of a batch start as copies of one row and go through every layer's attn and ffn site:
+//! ```text
+//! mixes, pre, post, comb = the mixing kernel on X       the candidate's recipe, on the candidate's own streams
+//! y  = Σ_j pre_j·X_j                                    layer-io: rounded or not
+//! u  = RMSNorm(y)·weight,   f = sublayer(u)             layer-io: rounded or not
+//! X' = post·f + combᵀ·X                                 residual: as the streams are stored
+//! ```
+//! and through the head (`hc_head`: a collapse with gates of its own) at the end. V4.1 collapses with the `pre`
+//! of the site before, the first site with stream 0 alone, and its head with the last `pre`.
+//!
+//! Every candidate walks beside a chain of its own in fp64 ([`truth`]), which stores nothing. A candidate drifts
+//! on its own streams: what a record shows at depth n is everything that happened up to there.
+//!
+//! | stage | shape | what |
+//! |---|---|---|
+//! | `y`, `y_bf16` | [T, d] | the layer input, before rounding and rounded to bf16 |
+//! | `streams` | [T, hc·d] | X' as stored |
+//! | `head` | [T, d] | what the final norm gets |
+//!
+//! The stand-in for a sublayer is not under test: its arithmetic is fp64, rounded once to fp32.
+//! Memory is bounded by one site's weights and the streams of every candidate.
+
+mod candidate;
+mod finite;
+mod head;
+mod link;
+pub mod rows;
+mod tensors;
+#[cfg(test)]
+mod tests;
+mod truth;
+
+use std::fmt;
+
+use sha2::Sha256;
+
+pub use self::finite::NonFiniteAt;
+use self::{candidate::Walker, head::Gates, link::Link, rows::Rows, truth::Truth};
+use super::{Plan, Progress, Skip, SuiteError, tensors::Sink};
+use crate::{
+    checkpoint::{Family, Site},
+    format::Format,
+    recipe::{MixRecipe, catalogue},
+    report::Record,
+};
+
+/// What lies around the mixing kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Around {
+    /// What the streams are stored in.
+    pub residual: Format,
+    /// What y, u and f are rounded to.
+    pub layer_io: Format,
+    /// What stands in for attention and experts.
+    pub sublayer: Sublayer,
+    /// Where a candidate's recipe runs; elsewhere `fp32` does.
+    pub sites_on: SitesOn,
+}
+
+/// A stand-in for attention and experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sublayer {
+    /// f = u: nothing after the layer's norm.
+    RmsNorm,
+}
+
+impl fmt::Display for Sublayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::RmsNorm => "rms-norm",
+        })
+    }
+}
+
+/// The sites where a candidate's recipe runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SitesOn {
+    /// Every site.
+    All,
+    /// One of the two of every layer.
+    Of(Site),
+    /// Both sites of one layer.
+    Layer(u32),
+}
+
+impl SitesOn {
+    fn includes(self, layer: u32, site: Site) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(one) => one == site,
+            Self::Layer(one) => one == layer,
+        }
+    }
+}
+
+impl fmt::Display for SitesOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.pad("all"),
+            Self::Of(site) => site.fmt(f),
+            Self::Layer(layer) => layer.fmt(f),
+        }
+    }
+}
+
+/// The order in which `pre` and collapse follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// A site collapses with its own `pre`.
+    Own,
+    /// With that of the site before: V4.1.
+    Delayed,
+}
+
+impl Order {
+    fn of(family: Family) -> Self {
+        match family {
+            Family::V41Flash => Self::Delayed,
+            _ => Self::Own,
+        }
+    }
+}
+
+/// What the suite found.
+#[derive(Default)]
+pub struct Outcome {
+    /// A record per site, stage and variant, in that order; the head's at the end.
+    pub records: Vec<Record>,
+    /// Where variants stopped being finite.
+    pub non_finite: Vec<NonFiniteAt>,
+    /// Digest of the weights used.
+    pub digest: Sha256,
+    /// What could not be run.
+    pub skipped: Vec<Skip>,
+}
+
+/// Runs the suite over the layers of the plan, which follow each other.
+///
+/// # Errors
+/// Weights or inputs that cannot be read, a recipe that the backend cannot run.
+pub fn run(
+    plan: &Plan<'_>,
+    around: &Around,
+    sink: &mut dyn Sink,
+    progress: Progress<'_>,
+) -> Result<Outcome, SuiteError> {
+    let start = link::start(plan)?;
+    let order = Order::of(plan.checkpoint.model().family);
+    let fp32 = catalogue::fp32();
+    let mut truth = Truth::new(plan.level, &start, order);
+    let mut walkers: Vec<Walker<'_>> = recipes(plan)
+        .map(|recipe| Walker::new(plan, around, recipe, &fp32, &start, order))
+        .collect();
+    sink.take(&tensors::Begin(&start))
+        .map_err(SuiteError::Dump)?;
+    let mut outcome = Outcome::default();
+    let gates = Gates::load(plan)?;
+    let total = plan.layers.len() * Site::ALL.len();
+    let places = plan
+        .layers
+        .iter()
+        .flat_map(|&layer| Site::ALL.map(|site| (layer, site)));
+    for (done, (layer, site)) in places.enumerate() {
+        let link = Link::load(plan, layer, site)?;
+        link.digest_update(plan, &mut outcome.digest);
+        let reference = truth.pass(&link);
+        let mut passed = Vec::with_capacity(walkers.len());
+        for walker in &mut walkers {
+            passed.push(walker.pass(&link)?);
+        }
+        outcome
+            .non_finite
+            .extend(passed.iter().filter_map(|passed| passed.non_finite.clone()));
+        let rows = Rows {
+            plan,
+            around,
+            link: &link,
+        };
+        outcome
+            .records
+            .extend(rows.records(&truth, &reference, &walkers, &passed)?);
+        let tensors = tensors::Behind {
+            plan,
+            link: &link,
+            truth: &truth,
+            reference: &reference,
+            walkers: &walkers,
+            passed: &passed,
+        };
+        sink.take(&tensors).map_err(SuiteError::Dump)?;
+        progress(done + 1, total, &link.place());
+    }
+    let head = head::pass(
+        plan,
+        around,
+        gates,
+        &mut outcome.digest,
+        sink,
+        &truth,
+        &walkers,
+    )?;
+    outcome.records.extend(head.records);
+    outcome.non_finite.extend(head.non_finite);
+    outcome.skipped.extend(head.skipped);
+    Ok(outcome)
+}
+
+/// The recipes that walk: the one that all are compared with first.
+fn recipes<'a>(plan: &Plan<'a>) -> impl Iterator<Item = &'a MixRecipe> {
+    let others = plan.recipes.iter().filter(|recipe| *recipe != plan.against);
+    std::iter::once(plan.against).chain(others)
+}

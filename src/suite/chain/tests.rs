@@ -1,0 +1,198 @@
+//! The chain on made-up models. That the fp64 chain is right is shown against NumPy, by tests/oracle.
+
+use ulpdrift_reference::simd::Level;
+
+use super::*;
+use crate::{
+    activations::{Activations, Inputs},
+    backend::emulate::Emulate,
+    checkpoint::{Checkpoint, NonFinite, SyntheticModel},
+    recipe::{catalogue::builtin, library::LibraryProduct},
+    report::{Class, Records, dump::NoDump},
+    tensor_core::Arch,
+    verdict::{self, VerdictLimits},
+};
+
+const EXACT: Around = Around {
+    residual: Format::F32,
+    layer_io: Format::F32,
+    sublayer: Sublayer::RmsNorm,
+    sites_on: SitesOn::All,
+};
+const DEPLOYED: Around = Around {
+    residual: Format::Bf16,
+    layer_io: Format::Bf16,
+    ..EXACT
+};
+
+fn chain(around: &Around, inputs: &Inputs, variants: &[&str]) -> Outcome {
+    let checkpoint =
+        Checkpoint::synthetic(SyntheticModel::Tiny, 0).expect("a synthetic model opens");
+    let recipes: Vec<MixRecipe> = builtin()
+        .into_iter()
+        .filter(|recipe| variants.contains(&recipe.name.as_str()))
+        .collect();
+    let activations = Activations::open(inputs, 0, checkpoint.model()).expect("the inputs open");
+    let products: Vec<LibraryProduct> = Vec::new();
+    let plan = Plan {
+        backend: &Emulate::new(Arch::Sm120, Level::detect()),
+        recipes: &recipes,
+        products: &products,
+        time: false,
+        against: &catalogue::fp32(),
+        layers: checkpoint.layers(),
+        sites: &Site::ALL,
+        inputs,
+        activations: &activations,
+        tokens: Some(13),
+        seed: 0,
+        sms: 188,
+        nonfinite: NonFinite::Refuse,
+        level: Level::detect(),
+        checkpoint: &checkpoint,
+    };
+    run(&plan, around, &mut NoDump, &|_, _, _| {}).expect("the chain runs")
+}
+
+fn rel_l2<'a>(outcome: &'a Outcome, variant: &'a str, stage: &'a str) -> Vec<f64> {
+    let rows = outcome.records.iter().filter(move |record| {
+        let key = &record.key;
+        key.variant == variant && key.stage.as_deref() == Some(stage) && key.token_class == "all"
+    });
+    rows.map(|record| record.measures.get("rel_l2").expect("rel_l2").as_f64())
+        .collect()
+}
+
+#[test]
+fn a_row_per_depth_site_and_stage_and_one_of_the_head() {
+    let outcome = chain(&DEPLOYED, &Inputs::Normal, &["fp32", "tf32", "bf16"]);
+    assert_eq!(outcome.records.len(), 3 * (4 * 2 * 3 + 1));
+    Records::new(outcome.records.clone()).expect("every key is unique");
+    let depths: Vec<u32> = outcome
+        .records
+        .iter()
+        .filter_map(|record| record.key.depth)
+        .collect();
+    assert!(depths.is_sorted() && depths.first() == Some(&0) && depths.last() == Some(&4));
+    assert!(outcome.non_finite.is_empty() && outcome.skipped.is_empty());
+    for record in &outcome.records {
+        let rel_l2 = record.measures.get("rel_l2").expect("rel_l2").as_f64();
+        assert!(rel_l2 > 0.0 && rel_l2 < 1e-2, "{}", record.key);
+        assert_eq!(record.key.residual.as_deref(), Some("bf16"));
+    }
+}
+
+/// Nothing but the mixing kernel rounds: fp32 hardly, TF32 and bf16 by their weights.
+#[test]
+fn with_fp32_around_it_the_kernels_own_error_is_left() {
+    let outcome = chain(&EXACT, &Inputs::Normal, &["fp32", "tf32", "bf16"]);
+    let last = |variant| *rel_l2(&outcome, variant, "streams").last().expect("rows");
+    assert!(last("fp32") < 5e-7, "{:e}", last("fp32"));
+    assert!((3e-6..3e-4).contains(&last("tf32")), "{:e}", last("tf32"));
+    let ratio = last("bf16") / last("tf32");
+    assert!(
+        (4.0..16.0).contains(&ratio),
+        "bf16 has three bits less than TF32, found {ratio}"
+    );
+}
+
+/// What is deployed around it drowns what the kernel does.
+#[test]
+fn bf16_streams_hide_the_kernel() {
+    let outcome = chain(&DEPLOYED, &Inputs::Normal, &["fp32", "tf32", "bf16"]);
+    let fp32 = rel_l2(&outcome, "fp32", "streams");
+    for variant in ["tf32", "bf16"] {
+        for (own, fp32) in rel_l2(&outcome, variant, "streams")
+            .iter()
+            .zip(&fp32)
+            .skip(4)
+        {
+            assert!(
+                (own / fp32 - 1.0).abs() < 0.05,
+                "{variant}: {own:e} beside {fp32:e}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_recipe_runs_where_it_is_told_to_and_fp32_elsewhere() {
+    let late = Around {
+        sites_on: SitesOn::Layer(2),
+        ..EXACT
+    };
+    let outcome = chain(&late, &Inputs::Normal, &["fp32", "bf16"]);
+    let [fp32, bf16] = ["fp32", "bf16"].map(|variant| rel_l2(&outcome, variant, "streams"));
+    let bits = |values: &[f64]| {
+        values
+            .iter()
+            .map(|value| value.to_bits())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        bits(&fp32[..4]),
+        bits(&bf16[..4]),
+        "layers 0 and 1 are fp32's"
+    );
+    assert!(bf16[4] > 10.0 * fp32[4], "{:e} and {:e}", bf16[4], fp32[4]);
+    let attn = Around {
+        sites_on: SitesOn::Of(Site::Attn),
+        ..EXACT
+    };
+    let attn = chain(&attn, &Inputs::Normal, &["bf16"]);
+    let all = chain(&EXACT, &Inputs::Normal, &["bf16"]);
+    let of = |outcome| rel_l2(outcome, "bf16", "streams");
+    assert_eq!(bits(&of(&attn)[..1]), bits(&of(&all)[..1]));
+    assert!(of(&attn)[1] < of(&all)[1]);
+}
+
+#[test]
+fn rows_of_an_unusual_token_stand_apart() {
+    let outcome = chain(&DEPLOYED, &Inputs::Outlier, &["fp32"]);
+    let classes = |class: &str| {
+        outcome
+            .records
+            .iter()
+            .filter(|record| record.key.token_class == class)
+            .count()
+    };
+    assert_eq!(
+        [classes("all"), classes("outlier"), classes("ordinary")],
+        [25; 3]
+    );
+}
+
+/// 7e4 is more than fp16 holds.
+#[test]
+fn fp16_streams_overflow_and_the_chain_ends_there() {
+    let fp16 = Around {
+        residual: Format::F16,
+        ..DEPLOYED
+    };
+    let outcome = chain(&fp16, &Inputs::Scaled(7e4), &["fp32", "bf16"]);
+    let [first, second] = outcome.non_finite.as_slice() else {
+        panic!("{:?}", outcome.non_finite);
+    };
+    assert_eq!([&first.variant, &second.variant], ["fp32", "bf16"]);
+    assert_eq!(
+        (first.place.as_str(), first.stage, first.depth),
+        ("L0.attn", "x", 0)
+    );
+    assert!(
+        first.value.is_infinite() && first.largest <= 65504.0,
+        "{first:?}"
+    );
+    assert!(
+        outcome
+            .records
+            .iter()
+            .all(|record| record.key.layer == Some(0))
+    );
+    let verdicts = verdict::judge(&outcome.records, &[], &VerdictLimits::default());
+    assert_eq!(verdicts.len(), 2);
+    assert!(
+        verdicts
+            .iter()
+            .all(|verdict| verdict.verdict == Class::Broken)
+    );
+}

@@ -1,0 +1,83 @@
+//! The chain in fp64: nothing is stored, nothing is rounded but fp64 itself.
+
+use ndarray::{Array2, ArrayView2};
+use ulpdrift_reference::{
+    mix::{mixes, rms_factor, split_sinkhorn},
+    simd::Level,
+    squares::squares64,
+    streams,
+};
+
+use super::{
+    Order,
+    link::{Link, Start},
+};
+
+/// The fp64 chain as far as it has come.
+pub struct Truth {
+    level: Level,
+    order: Order,
+    /// X [T, hc·d].
+    pub x: Array2<f64>,
+    /// The gates of the collapse that comes next, where they are those of the site before [T, hc].
+    pub carried: Array2<f64>,
+}
+
+/// What the fp64 chain had at one site, beside the streams that it left.
+pub struct Passed {
+    /// The layer input [T, d].
+    pub y: Array2<f64>,
+}
+
+impl Truth {
+    /// The chain before its first site.
+    pub(super) fn new(level: Level, start: &Start, order: Order) -> Self {
+        Self {
+            level,
+            order,
+            x: start.x.mapv(f64::from),
+            carried: first_stream(start.x.nrows(), start.hc).mapv(f64::from),
+        }
+    }
+
+    /// Goes through one site.
+    pub fn pass(&mut self, link: &Link) -> Passed {
+        let split = split_sinkhorn(
+            self.mixes(link.function(), link.norm_eps).view(),
+            &link.split_params(),
+        );
+        let pre = match self.order {
+            Order::Own => split.pre.view(),
+            Order::Delayed => self.carried.view(),
+        };
+        let y = streams::collapse(self.level, pre, self.x.view());
+        let f = streams::rms_norm(y.view(), &link.norm, link.norm_eps);
+        self.x = streams::recombine(
+            self.level,
+            self.x.view(),
+            f.view(),
+            split.post.view(),
+            split.comb.view(),
+        );
+        self.carried = split.pre;
+        Passed { y }
+    }
+
+    /// The mixes of the streams as they are.
+    pub fn mixes(&self, function: ArrayView2<'_, f32>, norm_eps: f64) -> Array2<f64> {
+        let dot = streams::project(self.level, self.x.view(), function);
+        let squares = squares64(self.level, self.x.view());
+        let factor = rms_factor(squares.view(), self.x.ncols(), norm_eps);
+        mixes(dot.view(), factor.view())
+    }
+
+    /// Collapses the streams as they are.
+    pub fn collapse(&self, pre: ArrayView2<'_, f64>) -> Array2<f64> {
+        streams::collapse(self.level, pre, self.x.view())
+    }
+}
+
+/// Gates that take the first stream and no other [T, hc].
+pub fn first_stream(tokens: usize, hc: usize) -> Array2<f32> {
+    Array2::from_shape_fn((tokens, hc), |(_, stream)| f32::from(stream == 0))
+}
