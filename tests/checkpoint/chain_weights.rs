@@ -127,24 +127,19 @@ fn every_spelling_is_the_same_and_every_value_counts() {
 fn narrow_types_are_read_exactly() {
     let directory = Directory::new();
     let plain = Weights::read(&open(&directory, &whole()));
-    let bytes = |values: &[f32], encode: fn(f32) -> [u8; 2]| -> Vec<u8> {
-        values.iter().flat_map(|&value| encode(value)).collect()
-    };
-    let encodings: [(&str, fn(f32) -> [u8; 2]); 2] = [
-        ("BF16", |value| bf16::from_f32(value).to_le_bytes()),
-        ("F16", |value| f16::from_f32(value).to_le_bytes()),
-    ];
-    for (dtype, encode) in encodings {
+    for dtype in ["BF16", "F16"] {
+        let encode = |values: &[f32]| -> Vec<u8> {
+            let narrow = |&value: &f32| match dtype {
+                "BF16" => bf16::from_f32(value).to_le_bytes(),
+                _ => f16::from_f32(value).to_le_bytes(),
+            };
+            values.iter().flat_map(narrow).collect()
+        };
         let raw = whole()
-            .tensor(
-                "layers.0.attn_norm.weight",
-                dtype,
-                &[8],
-                &bytes(&ramp(8), encode),
-            )
-            .tensor("hc_head_fn", dtype, &[4, 32], &bytes(&ramp(128), encode))
-            .tensor("norm.weight", dtype, &[8], &bytes(&ramp(24)[16..], encode))
-            .tensor("embed.weight", dtype, &[5, 8], &bytes(&ramp(40), encode));
+            .tensor("layers.0.attn_norm.weight", dtype, &[8], &encode(&ramp(8)))
+            .tensor("hc_head_fn", dtype, &[4, 32], &encode(&ramp(128)))
+            .tensor("norm.weight", dtype, &[8], &encode(&ramp(24)[16..]))
+            .tensor("embed.weight", dtype, &[5, 8], &encode(&ramp(40)));
         let narrow = Weights::read(&open(&directory, &raw));
         assert_eq!(narrow.norms, plain.norms);
         assert_eq!(narrow.final_norm, plain.final_norm);
