@@ -43,7 +43,6 @@ fn an_exact_power_law_is_recovered() {
         assert!(error_of(&growth, Model::Power).unwrap() < 1e-12);
         let predicted = growth.predict(61).unwrap();
         assert_near(predicted, 1.9e-3 * 61.0_f64.powf(power), 1e-12, "at 61");
-        assert_eq!(growth.predict(0), None);
     }
 }
 
@@ -55,6 +54,7 @@ fn an_exact_line_is_recovered() {
     assert_near(growth.line.intercept, 4e-5, 1e-12, "a");
     assert_near(growth.line.slope, 3e-6, 1e-12, "b");
     assert_near(growth.predict(61).unwrap(), 2.23e-4, 1e-12, "at 61");
+    assert_eq!(growth.predict(0), None);
 }
 
 #[test]
@@ -114,6 +114,11 @@ fn a_model_that_predicts_nothing_is_out() {
     let growth = fitted(&depths, &values(&depths, |l| 1e-6 * l * l * l)).unwrap();
     assert_eq!(growth.model, Model::Power);
     assert_eq!(error_of(&growth, Model::Linear), Err(Out::NotPositive(1)));
+    // The line through the first half, 5 - L, is 0 at depth 5; the line through the whole is above 0.
+    let bent = [4.0, 3.0, 2.0, 1.0, 5.0, 6.0, 7.0, 8.0];
+    let growth = fitted(&[1, 2, 3, 4, 5, 6, 7, 8], &bent).unwrap();
+    assert_eq!(growth.model, Model::Power);
+    assert_eq!(error_of(&growth, Model::Linear), Err(Out::NotPositive(5)));
 }
 
 #[test]
