@@ -4,6 +4,7 @@
 //! * [`stages`]: the same for stages whose rows are made while they are measured.
 //! * [`against`]: the distance of one variant to another, where truth plays no part.
 //! * [`deviation`]: how far a Sinkhorn matrix is from doubly stochastic.
+//! * [`growth`]: how a measure grows with depth, and what it comes to at another depth.
 //! * [`bound`]: the a priori bound of a unit's own arithmetic, and the drift expected of it.
 //! * [`value`]: a measured number that survives JSON even when it is not finite.
 //!
@@ -20,6 +21,7 @@ mod class;
 pub mod deviation;
 pub mod error;
 mod fold;
+pub mod growth;
 mod norm;
 pub mod passes;
 mod reduced;
