@@ -252,8 +252,9 @@ impl Evidence<'_> {
 
     /// The streams behind the most layers, or the rows of the last stage that was measured.
     fn deepest(&self) -> Vec<&Record> {
-        if let Some(streams) = deepest_streams(self.chain) {
-            return vec![streams];
+        let streams = deepest_streams(self.chain);
+        if !streams.is_empty() {
+            return streams;
         }
         let stages = STAGES.iter().rev().map(|stage| at_stage(self.rows, stage));
         stages
@@ -311,7 +312,7 @@ fn facts(rows: &[&Record], chain: &[&Record]) -> Vec<String> {
             high.record.key.place()
         ));
     }
-    if let Some(streams) = deepest_streams(chain) {
+    if let Some(streams) = worst(&deepest_streams(chain), "rel_l2").map(|worst| worst.record) {
         let get = |measure| streams.measures.get(measure).map(|number| number.as_f64());
         let layers = streams.key.depth.unwrap_or_default();
         let mut fact = format!(

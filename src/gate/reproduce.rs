@@ -27,11 +27,23 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
         flag("--suite", key.suite.clone());
     }
     flag("--variants", key.variant.clone());
-    if let Some(layer) = key.layer {
-        flag("--layers", layer.to_string());
-    }
-    if let Some(site) = &key.site {
-        flag("--sites", site.clone());
+    if key.suite == "chain" {
+        flag("--layers", layers_before(report, key));
+        for (name, value) in [
+            ("--residual", &key.residual),
+            ("--layer-io", &key.layer_io),
+            ("--sublayer", &key.sublayer),
+            ("--sites-on", &key.sites_on),
+        ] {
+            flag(name, value.clone().unwrap_or_default());
+        }
+    } else {
+        if let Some(layer) = key.layer {
+            flag("--layers", layer.to_string());
+        }
+        if let Some(site) = &key.site {
+            flag("--sites", site.clone());
+        }
     }
     match key.suite.as_str() {
         "sweep" => flag("--sweep", format!("tokens={}", with_first(tokens))),
@@ -69,6 +81,22 @@ pub fn reproduce_timed(report: &Report, key: &Key) -> String {
         return command;
     }
     format!("{command} {flag}")
+}
+
+/// A row of a chain needs every layer before its own; the head's needs all.
+fn layers_before(report: &Report, key: &Key) -> String {
+    let chain = report.records.iter().map(|record| &record.key);
+    let layers = chain
+        .filter(|other| other.suite == key.suite)
+        .filter_map(|other| other.layer);
+    let (first, last) = layers.fold((u32::MAX, 0), |(first, last), layer| {
+        (first.min(layer), last.max(layer))
+    });
+    format!(
+        "{}-{}",
+        first.min(key.layer.unwrap_or(last)),
+        key.layer.unwrap_or(last)
+    )
 }
 
 /// A sweep compares each of its points with its first one, so that one is needed too. A row of

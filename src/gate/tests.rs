@@ -269,6 +269,39 @@ fn the_command_survives_a_shell() {
     assert_eq!(words[words.len() - 2..], ["--recipes", "my recipes;.toml"]);
 }
 
+/// A row of a chain needs the layers before it, and all of them both sites.
+#[test]
+fn a_chain_is_reproduced_from_its_first_layer_on() {
+    let mut report = fixtures::mix_report();
+    let mut key = report.records[0].key.clone();
+    key.suite = "chain".to_owned();
+    key.stage = Some("streams".to_owned());
+    key.layer = Some(3);
+    key.residual = Some("bf16".to_owned());
+    key.layer_io = Some("fp32".to_owned());
+    key.sublayer = Some("rms-norm".to_owned());
+    key.sites_on = Some("attn".to_owned());
+    let first = Key {
+        layer: Some(1),
+        ..key.clone()
+    };
+    let records = [first, key.clone()].map(|key| Record {
+        key,
+        measures: Measures::default(),
+    });
+    report.records = Records::new(records.to_vec()).expect("two keys");
+    let command = reproduce::reproduce(&report, &key);
+    let wanted = "--suite chain --variants fp32 --layers 1-3 --residual bf16 --layer-io fp32 --sublayer rms-norm --sites-on attn --tokens";
+    assert!(command.contains(wanted), "{command}");
+    assert!(!command.contains("--sites "), "{command}");
+    let head = Key {
+        layer: None,
+        site: None,
+        ..key
+    };
+    assert!(reproduce::reproduce(&report, &head).contains("--layers 1-3"));
+}
+
 #[test]
 fn a_sweep_is_reproduced_with_the_batch_it_is_compared_with() {
     let row = |tokens| {

@@ -97,6 +97,7 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
         compiled: BTreeMap::new(),
         timing: None,
         non_finite: Vec::new(),
+        growth: Vec::new(),
         skipped: Vec::new(),
         records: Records::new(records).expect("a test report has distinct keys"),
         verdicts: Vec::new(),

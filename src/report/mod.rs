@@ -9,6 +9,7 @@ pub mod dump;
 pub mod field;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod growth;
 mod header;
 pub mod json;
 mod measures;
@@ -25,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use growth::{Growth, HeldOut};
 pub use header::{
     Backend, Certificate, Checkpoint, Host, NonFinite, Run, Skipped, Timing, Tool, WeightKind,
 };
@@ -62,6 +64,9 @@ pub struct Report {
     /// Where variants of a chain stopped being finite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub non_finite: Vec<NonFinite>,
+    /// What a deeper model can expect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub growth: Vec<Growth>,
     /// The rows.
     pub records: Records,
     /// A conclusion per variant.

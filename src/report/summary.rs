@@ -42,11 +42,13 @@ pub fn suite_rows<'a>(records: &'a [Record], suite: &str, variant: &str) -> Vec<
     records.iter().filter(is_wanted).collect()
 }
 
-/// The streams of a chain with the most layers behind them.
+/// The streams of a chain with the most layers behind them, of every seed.
 #[must_use]
-pub fn deepest_streams<'a>(chain: &[&'a Record]) -> Option<&'a Record> {
-    let streams = at_stage(chain, "streams");
-    streams.into_iter().max_by_key(|record| record.key.depth)
+pub fn deepest_streams<'a>(chain: &[&'a Record]) -> Vec<&'a Record> {
+    let mut streams = at_stage(chain, "streams");
+    let last = streams.iter().map(|record| record.key.depth).max();
+    streams.retain(|record| Some(record.key.depth) == last);
+    streams
 }
 
 /// The rows of one stage.

@@ -201,6 +201,9 @@ fn notes(report: &Report, width: usize) -> String {
     for note in &report.run.checkpoint.notes {
         lines.push(wrap(&printable(&format!("Note: {note}")), width, "  "));
     }
+    for growth in &report.growth {
+        lines.push(wrap(&printable(&chain::forecast(growth)), width, "  "));
+    }
     for at in &report.non_finite {
         let text = format!(
             "{} ends at {}: {} of token {} is {}, the largest finite beside it {}, the streams it came with at most {}.",

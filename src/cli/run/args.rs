@@ -65,6 +65,9 @@ pub struct RunArgs {
     /// Seed of the inputs' random streams.
     #[arg(long, default_value_t = 0, value_parser = whole::<u64>, allow_negative_numbers = true)]
     pub seed: u64,
+    /// Run suite chain with so many seeds, counting from --seed: errors along one chain are not independent.
+    #[arg(long, default_value_t = 1, value_parser = whole::<u64>, value_name = "N", allow_negative_numbers = true)]
+    pub seeds: u64,
     /// Inputs x: normal, outlier, copies, scaled:S (1e-3 to 7e4) or file:PATH.
     #[arg(long, default_value = "normal", value_name = "INPUTS")]
     pub inputs: String,

@@ -21,6 +21,7 @@ use self::{
 };
 use super::{absence::or_emulate, exit};
 use crate::{
+    activations::Activations,
     backend::Backend,
     gate::{self, Thresholds},
     recipe::library::LibraryProduct,
@@ -141,11 +142,21 @@ fn measure(
         provenance.times = outcome.times;
     }
     if args.suite.contains(&Suite::Chain) {
-        let outcome = chain::run(plan, &settings.around, outputs.sink(), &tell)?;
-        records.extend(outcome.records);
-        provenance.digest.get_or_insert(outcome.digest);
-        provenance.skipped.extend(outcome.skipped);
-        provenance.non_finite = outcome.non_finite;
+        for seed in args.seed..args.seed + args.seeds {
+            let activations = Activations::open(&settings.inputs, seed, plan.checkpoint.model())?;
+            let plan = Plan {
+                activations: &activations,
+                seed,
+                ..*plan
+            };
+            let outcome = chain::run(&plan, &settings.around, outputs.sink(), &tell)?;
+            records.extend(outcome.records);
+            provenance.digest.get_or_insert(outcome.digest);
+            if seed == args.seed {
+                provenance.skipped.extend(outcome.skipped);
+            }
+            provenance.non_finite.extend(outcome.non_finite);
+        }
     }
     let verdicts = verdict::judge(&records, &yardstick, &gates.verdict_limits());
     provenance.report(Records::new(records)?, verdicts)

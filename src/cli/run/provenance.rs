@@ -20,7 +20,7 @@ use crate::{
     },
     suite::{
         Plan, Skip,
-        chain::NonFiniteAt,
+        chain::{NonFiniteAt, forecast::forecasts},
         mix::{products::Probed, times::Times},
     },
 };
@@ -104,6 +104,7 @@ impl<'a> Provenance<'a> {
             }),
             skipped: self.skipped.iter().map(skipped).collect(),
             non_finite: self.non_finite.iter().map(non_finite).collect(),
+            growth: forecasts(&records),
             records,
             verdicts,
             gates: Vec::new(),

@@ -28,6 +28,8 @@ const MAX_SWEEP_TOKENS: usize = 1 << 20;
 /// The most tokens a batch may have whose stages are all kept: twice the largest prefill chunk, and
 /// some 4 GB for V4-Flash.
 const MAX_TOKENS: usize = 1 << 14;
+/// The most seeds of a chain.
+const MAX_SEEDS: u64 = 100;
 /// The environment variable that forces a vector level.
 const SIMD_VARIABLE: &str = "ULPDRIFT_SIMD";
 
@@ -80,6 +82,7 @@ impl Settings {
         };
         products.check(args, &recipes)?;
         check_time(args)?;
+        check_seeds(args)?;
         let against = against(&known, &args.against)?;
         let arch: Option<Arch> = args
             .arch
@@ -146,6 +149,32 @@ impl Settings {
             level,
         })
     }
+}
+
+/// Seeds are what a chain's forecast is spread over.
+fn check_seeds(args: &RunArgs) -> anyhow::Result<()> {
+    ensure!(
+        (1..=MAX_SEEDS).contains(&args.seeds),
+        "--seeds {}: expected 1 to {MAX_SEEDS}",
+        args.seeds
+    );
+    ensure!(
+        args.seeds == 1 || args.suite.contains(&Suite::Chain),
+        "--seeds {}: only suite chain runs with several; name --suite chain, or leave --seeds out",
+        args.seeds
+    );
+    ensure!(
+        args.seeds == 1 || args.dump.is_none(),
+        "--seeds {} does not go with --dump, whose tensors are of one seed; drop one of the two",
+        args.seeds
+    );
+    ensure!(
+        args.seed.checked_add(args.seeds).is_some(),
+        "--seed {}: too large to count {} from it; choose a smaller one",
+        args.seed,
+        args.seeds
+    );
+    Ok(())
 }
 
 /// A sweep and a crosscheck have tables of their own, without times.

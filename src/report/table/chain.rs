@@ -2,7 +2,7 @@
 
 use super::{ABSENT, cell, plain_table, printable, shorten, table_width};
 use crate::report::{
-    Record, Report,
+    Growth, Record, Report,
     number::sci,
     summary::{at_stage, suite_rows, variants},
 };
@@ -36,7 +36,9 @@ pub fn render(report: &Report, width: usize) -> Option<String> {
         let lines = names.iter().map(|name| {
             let name = printable(name);
             let shown = room.map_or_else(|| name.clone(), |room| shorten(&name, room));
-            line(&suite_rows(&report.records, "chain", &name), shown, &depths)
+            let mut rows = suite_rows(&report.records, "chain", &name);
+            rows.retain(|row| row.key.seed == report.run.seed);
+            line(&rows, shown, &depths)
         });
         let header: Vec<&str> = header.iter().map(String::as_str).collect();
         plain_table(&header, &[0], lines)
@@ -50,6 +52,43 @@ pub fn render(report: &Report, width: usize) -> Option<String> {
         table(Some(longest.saturating_sub(over).max(1)))
     };
     Some(format!("{caption}\n\n{}", fitted.trim_fmt()))
+}
+
+/// What a deeper model can expect, as a sentence.
+pub fn forecast(growth: &Growth) -> String {
+    let mut text = format!(
+        "{}: {} over {} layers",
+        growth.variant,
+        growth.laws.join("; "),
+        growth.fitted
+    );
+    let held_out: Vec<String> = growth
+        .held_out
+        .iter()
+        .map(|held_out| format!("{} {}", held_out.law, sci(held_out.error.0, 2)))
+        .collect();
+    if !held_out.is_empty() {
+        text.push_str(&format!(" (held out: {})", held_out.join(", ")));
+    }
+    if let (Some(low), Some(median), Some(high)) = (growth.low, growth.median, growth.high) {
+        text.push_str(&format!(
+            "; after {} layers {} expected",
+            growth.depth,
+            sci(median.0, 2)
+        ));
+        if growth.laws.len() > 1 {
+            text.push_str(&format!(
+                " ({} to {} over {} seeds)",
+                sci(low.0, 2),
+                sci(high.0, 2),
+                growth.laws.len()
+            ));
+        }
+    }
+    if let Some(measured) = growth.measured {
+        text.push_str(&format!(", {} measured", sci(measured.0, 2)));
+    }
+    text + "."
 }
 
 fn line(rows: &[&Record], name: String, depths: &[u32]) -> Vec<String> {

@@ -24,6 +24,7 @@
 
 mod candidate;
 mod finite;
+pub mod forecast;
 mod head;
 mod link;
 pub mod rows;

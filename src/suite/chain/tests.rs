@@ -2,7 +2,7 @@
 
 use ulpdrift_reference::simd::Level;
 
-use super::*;
+use super::{forecast::forecasts, *};
 use crate::{
     activations::{Activations, Inputs},
     backend::emulate::Emulate,
@@ -195,4 +195,53 @@ fn fp16_streams_overflow_and_the_chain_ends_there() {
             .iter()
             .all(|verdict| verdict.verdict == Class::Broken)
     );
+}
+
+/// Exact laws, so that what is fitted is known: e = 1e-3·sqrt(L), and the last layers measured as well.
+#[test]
+fn a_forecast_is_fitted_to_flash_and_held_against_pro() {
+    let rows = |layers: u32, seed: u64| {
+        (1..=layers).map(move |depth| {
+            let mut record = Record::default();
+            record.key.suite = "chain".to_owned();
+            record.key.variant = "tf32".to_owned();
+            record.key.stage = Some("streams".to_owned());
+            record.key.site = Some("ffn".to_owned());
+            record.key.token_class = "all".to_owned();
+            record.key.depth = Some(depth);
+            record.key.seed = seed;
+            let error = (1.0 + 0.1 * seed as f64) * 1e-3 * f64::from(depth).sqrt();
+            record.measures.rel_l2 = Some(error.into());
+            record
+        })
+    };
+    let flash: Vec<Record> = rows(43, 0).chain(rows(43, 1)).chain(rows(43, 2)).collect();
+    let [growth] = forecasts(&flash).try_into().expect("one variant");
+    let expected = 1e-3 * 61_f64.sqrt();
+    let close = |got: Option<crate::measure::value::Value>, want: f64| {
+        (got.expect("a forecast").0 / want - 1.0).abs() < 1e-9
+    };
+    assert_eq!(
+        (growth.fitted, growth.depth, growth.laws.len()),
+        (43, 61, 3)
+    );
+    assert!(
+        close(growth.low, expected)
+            && close(growth.median, 1.1 * expected)
+            && close(growth.high, 1.2 * expected)
+    );
+    assert!(growth.measured.is_none());
+    let [growth] = forecasts(&rows(61, 0).collect::<Vec<_>>())
+        .try_into()
+        .expect("one variant");
+    assert_eq!(
+        growth.fitted, 43,
+        "what lies deeper is what it is held against"
+    );
+    assert!(close(growth.median, expected) && close(growth.measured, expected));
+    let [growth] = forecasts(&rows(2, 0).collect::<Vec<_>>())
+        .try_into()
+        .expect("one variant");
+    assert!(growth.median.is_none() && growth.held_out.is_empty());
+    assert!(growth.laws[0].contains("depths"), "{:?}", growth.laws);
 }
