@@ -10,7 +10,7 @@
 //! and through the head (`hc_head`: a collapse with gates of its own) at the end. V4.1 collapses with the `pre`
 //! of the site before, the first site with stream 0 alone, and its head with the last `pre`.
 //!
-//! Every candidate walks beside a chain of its own in fp64 ([`truth`]), which stores nothing. A candidate drifts
+//! Every candidate walks beside a chain of its own in fp64 (`truth.rs`), which stores nothing. A candidate drifts
 //! on its own streams: what a record shows at depth n is everything that happened up to there.
 //!
 //! | stage | shape | what |
