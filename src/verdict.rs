@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::report::{
-    Class, Key, Record, Verdict,
+    Class, Key, NonFinite, Record, Verdict,
     number::{exact, plain, sci, share},
     summary::{at_stage, deepest_streams, median, mix_rows, suite_rows, values, variants, worst},
 };
@@ -60,9 +60,15 @@ impl Default for VerdictLimits {
 /// A verdict per variant of suite mix, in file order.
 ///
 /// `yardstick` is where the rows of [`YARDSTICK`] are looked up: the same rows, or those of a run
-/// made for the comparison alone. Without them nothing is `exact`.
+/// made for the comparison alone. Without them nothing is `exact`. A variant of `non_finite` is broken even where the
+/// rows it has are finite: it has none of what lies behind.
 #[must_use]
-pub fn judge(records: &[Record], yardstick: &[Record], limits: &VerdictLimits) -> Vec<Verdict> {
+pub fn judge(
+    records: &[Record],
+    non_finite: &[NonFinite],
+    yardstick: &[Record],
+    limits: &VerdictLimits,
+) -> Vec<Verdict> {
     let fp32 = Yardstick::of(yardstick);
     let ran = |suite: &&str| records.iter().any(|record| record.key.suite == *suite);
     let (suites, not_run): (Vec<&str>, Vec<&str>) = SUITES.into_iter().partition(ran);
@@ -77,6 +83,7 @@ pub fn judge(records: &[Record], yardstick: &[Record], limits: &VerdictLimits) -
         let finding = Evidence {
             rows: &rows,
             chain: &chain,
+            ended: non_finite.iter().find(|at| at.variant == variant),
             fp32: &fp32,
             limits,
         }
@@ -149,6 +156,8 @@ struct Evidence<'a> {
     rows: &'a [&'a Record],
     /// Those of suite chain among them.
     chain: &'a [&'a Record],
+    /// Where its chain ended, if it did before the model.
+    ended: Option<&'a NonFinite>,
     fp32: &'a Yardstick<'a>,
     limits: &'a VerdictLimits,
 }
@@ -176,6 +185,13 @@ impl Evidence<'_> {
     }
 
     fn broken(&self) -> Option<String> {
+        if let Some(at) = self.ended {
+            let (stage, token, place) = (&at.stage, at.token, &at.place);
+            return Some(format!(
+                "{stage} of token {token} is {} in {place}, where its chain ends",
+                at.value.0
+            ));
+        }
         for record in self.rows {
             let count = |measure| record.measures.get(measure).map_or(0.0, |n| n.as_f64());
             let (nan, inf) = (count("nan_got"), count("inf_got"));

@@ -20,6 +20,12 @@ pub enum Site {
 impl Site {
     /// Both, in the order a layer runs them.
     pub const ALL: [Self; 2] = [Self::Attn, Self::Ffn];
+
+    /// The site of a layer, as `L17.ffn`.
+    #[must_use]
+    pub fn of(self, layer: u32) -> String {
+        format!("L{layer}.{self}")
+    }
 }
 
 impl fmt::Display for Site {

@@ -62,7 +62,12 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
     text.push_str(&describe(&outcomes));
     // From the rows, not from what the report says of itself: a row cannot be left out of that.
     let limits = thresholds.verdict.unwrap_or_default();
-    let verdicts = verdict::judge(&report.records, &report.records, &limits);
+    let verdicts = verdict::judge(
+        &report.records,
+        &report.non_finite,
+        &report.records,
+        &limits,
+    );
     // What rounding cannot explain, or nobody can use, fails whatever the limits overlooked.
     let unusable = |verdict: &Verdict| matches!(verdict.verdict, Class::Structural | Class::Broken);
     for verdict in &verdicts {

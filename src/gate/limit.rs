@@ -48,6 +48,22 @@ pub(super) fn apply(
             }
         }
     }
+    for at in &report.non_finite {
+        let is_row =
+            |record: &&&Record| record.key.suite == "chain" && record.key.variant == at.variant;
+        if let Some(record) = rows.iter().find(is_row) {
+            outcome.breaches.push(Breach {
+                key: Some(record.key.clone()),
+                value: None,
+                limit: None,
+                sentence: format!(
+                    "the chain of {} ends at {}, so that rows behind it are missing",
+                    at.variant, at.place
+                ),
+                reproduce: Some(reproduce(report, &record.key)),
+            });
+        }
+    }
     if let Some(ratio) = limit.ratio {
         let pair = pair.ok_or_else(|| GateError::NoBaseline {
             origin: origin.to_owned(),

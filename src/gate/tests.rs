@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use super::*;
 use crate::{
     measure::value::Value,
-    report::{Key, Measures, Record, Records, fixtures},
+    report::{Key, Measures, NonFinite, Record, Records, fixtures},
 };
 
 /// What a case has to come to, with a part of the sentence that says so.
@@ -267,6 +267,32 @@ fn the_command_survives_a_shell() {
     assert_eq!(words[..3], ["ulpdrift", "run", source]);
     assert!(words.contains(&"a b") && words.contains(&"file:/x y.safetensors"));
     assert_eq!(words[words.len() - 2..], ["--recipes", "my recipes;.toml"]);
+}
+
+/// What is missing behind the end of a chain passes no limit.
+#[test]
+fn a_chain_that_ends_passes_no_limit() {
+    let mut report = fixtures::mix_report();
+    let mut record = report.records[0].clone();
+    record.key.suite = "chain".to_owned();
+    record.key.stage = Some("streams".to_owned());
+    let variant = record.key.variant.clone();
+    report.records = Records::new(vec![record]).expect("one key");
+    let limit = r#"limit = [{ suite = "chain", measure = "rel_l2", max = 1e3 }]"#;
+    let thresholds = Thresholds::parse(limit, Path::new("gate.toml")).unwrap();
+    assert!(evaluate(&thresholds, &report, None).unwrap()[0].passed);
+    report.non_finite.push(NonFinite {
+        variant,
+        place: "L5.attn".to_owned(),
+        depth: 5,
+        stage: "dot".to_owned(),
+        token: 3,
+        value: Value(f64::NAN),
+        came_with: Value(1.0),
+        largest: Value(1.0),
+    });
+    let outcome = &evaluate(&thresholds, &report, None).unwrap()[0];
+    assert!(!outcome.passed && outcome.breaches[0].sentence.contains("ends at L5.attn"));
 }
 
 /// A row of a chain needs the layers before it, and all of them both sites.

@@ -168,11 +168,12 @@ pub struct NonFinite {
     pub place: String,
     /// Layers completed there.
     pub depth: u32,
-    /// The stage.
+    /// The first stage that has one: `x` (the streams that came), `dot`, `mixes`, `pre`, `post`, `comb`, `y`, `f`,
+    /// `streams` (those that are left) or `head`.
     pub stage: String,
-    /// The token.
+    /// The first token that has one.
     pub token: u64,
-    /// The value.
+    /// Its first such value.
     pub value: Value,
     /// The largest magnitude among the streams that the token came with.
     pub came_with: Value,

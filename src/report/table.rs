@@ -66,6 +66,14 @@ pub fn render(report: &Report, layout: Layout) -> String {
         }
     }
     parts.extend(chain::render(report, layout.width));
+    if layout.verbose {
+        for name in summary::variants(&report.records) {
+            let rows = summary::suite_rows(&report.records, "chain", name);
+            if !rows.is_empty() {
+                parts.push(stage_table(&rows, name));
+            }
+        }
+    }
     for (suite, caption) in SWEEPS {
         let is_own = |record: &&Record| record.key.suite == suite;
         let rows: Vec<&Record> = report.records.iter().filter(is_own).collect();
@@ -291,7 +299,12 @@ mod tests {
 
     fn judged(records: Vec<Record>) -> Report {
         let mut report = fixtures::report(records);
-        report.verdicts = judge(&report.records, &report.records, &VerdictLimits::default());
+        report.verdicts = judge(
+            &report.records,
+            &[],
+            &report.records,
+            &VerdictLimits::default(),
+        );
         report
     }
 

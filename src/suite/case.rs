@@ -139,7 +139,7 @@ impl Case {
     /// `L17.ffn`.
     #[must_use]
     pub fn place(&self) -> String {
-        format!("L{}.{}", self.layer, self.site)
+        self.site.of(self.layer)
     }
 
     fn split_params(&self) -> SplitParams {

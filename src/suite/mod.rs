@@ -125,7 +125,7 @@ impl Skip {
     /// A site that the inputs lack.
     fn site(plan: &Plan<'_>, layer: u32, site: Site) -> Self {
         Self {
-            what: format!("L{layer}.{site}"),
+            what: site.of(layer),
             why: format!("{} has no x for it", plan.inputs),
         }
     }

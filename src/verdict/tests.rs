@@ -20,7 +20,7 @@ fn judged(spoil: impl Fn(&mut Record)) -> Verdict {
             records.push(record);
         }
     }
-    let verdicts = judge(&records, &records, &VerdictLimits::default());
+    let verdicts = judge(&records, &[], &records, &VerdictLimits::default());
     assert_eq!(verdicts.len(), 2);
     assert_eq!(
         verdicts[0].verdict,
@@ -129,7 +129,7 @@ fn the_worse_verdict_wins() {
 #[test]
 fn nothing_is_exact_without_fp32() {
     let records = vec![fixtures::record("tf32x3", 0, "attn", "mixes", 1e-9)];
-    let verdict = &judge(&records, &records, &VerdictLimits::default())[0];
+    let verdict = &judge(&records, &[], &records, &VerdictLimits::default())[0];
     assert_eq!(verdict.verdict, Class::Noise);
     assert!(
         verdict.sentence.contains("fp32, which was not run"),
@@ -138,7 +138,7 @@ fn nothing_is_exact_without_fp32() {
     );
 
     let fp32 = vec![fixtures::record("fp32", 0, "attn", "mixes", 1e-9)];
-    let verdict = &judge(&records, &fp32, &VerdictLimits::default())[0];
+    let verdict = &judge(&records, &[], &fp32, &VerdictLimits::default())[0];
     assert_eq!(verdict.verdict, Class::Exact);
     assert_eq!(
         verdict.sentence,
@@ -152,7 +152,7 @@ fn nothing_is_exact_without_fp32() {
 fn limits_move_the_verdict() {
     let report = fixtures::mix_report();
     let class = |limits: &VerdictLimits| {
-        let verdicts = judge(&report.records, &report.records, limits);
+        let verdicts = judge(&report.records, &[], &report.records, limits);
         verdicts
             .iter()
             .find(|v| v.variant == "tf32")
@@ -169,4 +169,37 @@ fn limits_move_the_verdict() {
         ..VerdictLimits::default()
     };
     assert_eq!(class(&tight), Some(Class::Structural));
+}
+
+/// Finite rows as far as it came do not make up for those that are missing.
+#[test]
+fn a_chain_that_ends_is_broken_whatever_its_rows_say() {
+    let report = fixtures::mix_report();
+    let records = &report.records;
+    let end = NonFinite {
+        variant: "tf32".to_owned(),
+        place: "L5.attn".to_owned(),
+        depth: 5,
+        stage: "dot".to_owned(),
+        token: 3,
+        value: Value(f64::INFINITY),
+        came_with: Value(1e30),
+        largest: Value(3e38),
+    };
+    let limits = VerdictLimits::default();
+    let tf32 = |ends: &[NonFinite]| {
+        let verdicts = judge(records, ends, records, &limits);
+        verdicts
+            .into_iter()
+            .find(|verdict| verdict.variant == "tf32")
+            .expect("tf32")
+    };
+    assert_ne!(tf32(&[]).verdict, Class::Broken);
+    let broken = tf32(&[end]);
+    assert_eq!(broken.verdict, Class::Broken);
+    assert!(
+        broken.sentence.contains("dot of token 3 is inf in L5.attn"),
+        "{}",
+        broken.sentence
+    );
 }

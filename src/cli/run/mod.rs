@@ -150,15 +150,19 @@ fn measure(
                 ..*plan
             };
             let outcome = chain::run(&plan, &settings.around, outputs.sink(), &tell)?;
-            records.extend(outcome.records);
-            provenance.digest.get_or_insert(outcome.digest);
             if seed == args.seed {
-                provenance.skipped.extend(outcome.skipped);
+                provenance.add_chain(&outcome);
             }
+            records.extend(outcome.records);
             provenance.non_finite.extend(outcome.non_finite);
         }
     }
-    let verdicts = verdict::judge(&records, &yardstick, &gates.verdict_limits());
+    let verdicts = verdict::judge(
+        &records,
+        &provenance.non_finite,
+        &yardstick,
+        &gates.verdict_limits(),
+    );
     provenance.report(Records::new(records)?, verdicts)
 }
 

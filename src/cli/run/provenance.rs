@@ -20,7 +20,7 @@ use crate::{
     },
     suite::{
         Plan, Skip,
-        chain::{NonFiniteAt, forecast::forecasts},
+        chain::{self, forecast::forecasts},
         mix::{products::Probed, times::Times},
     },
 };
@@ -47,7 +47,7 @@ pub struct Provenance<'a> {
     /// How long the projections take.
     pub times: Times,
     /// Where chains stopped being finite.
-    pub non_finite: Vec<NonFiniteAt>,
+    pub non_finite: Vec<report::NonFinite>,
 }
 
 impl<'a> Provenance<'a> {
@@ -66,6 +66,24 @@ impl<'a> Provenance<'a> {
             times: Times::default(),
             non_finite: Vec::new(),
         }
+    }
+
+    /// What a chain read and left out, beside what was read before: its digest covers the norms and the head as well.
+    pub fn add_chain(&mut self, outcome: &chain::Outcome) {
+        let own = outcome.digest.clone();
+        self.digest = Some(match self.digest.take() {
+            Some(mut before) => {
+                before.update(own.finalize());
+                before
+            }
+            None => own,
+        });
+        for stored in &outcome.stored_types {
+            if !self.stored_types.contains(stored) {
+                self.stored_types.push(stored.clone());
+            }
+        }
+        self.skipped.extend(outcome.skipped.iter().cloned());
     }
 
     /// The whole report.
@@ -103,7 +121,7 @@ impl<'a> Provenance<'a> {
                 inputs_of: self.times.places.clone(),
             }),
             skipped: self.skipped.iter().map(skipped).collect(),
-            non_finite: self.non_finite.iter().map(non_finite).collect(),
+            non_finite: self.non_finite.clone(),
             growth: forecasts(&records),
             records,
             verdicts,
@@ -226,20 +244,6 @@ fn probed((product, roundings): &Probed) -> (String, String) {
         let _ = write!(found, ", {OVERRIDE}={}", value.display());
     }
     (product.name().to_owned(), found)
-}
-
-/// The same in a report.
-fn non_finite(at: &NonFiniteAt) -> report::NonFinite {
-    report::NonFinite {
-        variant: at.variant.clone(),
-        place: at.place.clone(),
-        depth: at.depth,
-        stage: at.stage.to_owned(),
-        token: at.token as u64,
-        value: Value(f64::from(at.value)),
-        came_with: Value(f64::from(at.came_with)),
-        largest: Value(f64::from(at.largest)),
-    }
 }
 
 /// The same in a report.

@@ -1,25 +1,19 @@
 //! From flags to settings: everything a run needs, checked, before anything is computed.
 
+mod chain;
+
 use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
 
-use super::{
-    args::{LayerIo, Residual, RunArgs, Sublayer, Suite},
-    products::Products,
-};
+use super::{args::RunArgs, products::Products};
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
     files,
-    format::Format,
     recipe::{MixRecipe, catalogue, library::LibraryProduct, user},
-    suite::{
-        DEFAULT_TOKENS,
-        chain::{self, Around, SitesOn},
-        sweep::Axes,
-    },
+    suite::{DEFAULT_TOKENS, chain::Around, sweep::Axes},
     tensor_core::Arch,
 };
 
@@ -28,8 +22,6 @@ const MAX_SWEEP_TOKENS: usize = 1 << 20;
 /// The most tokens a batch may have whose stages are all kept: twice the largest prefill chunk, and
 /// some 4 GB for V4-Flash.
 const MAX_TOKENS: usize = 1 << 14;
-/// The most seeds of a chain.
-const MAX_SEEDS: u64 = 100;
 /// The environment variable that forces a vector level.
 const SIMD_VARIABLE: &str = "ULPDRIFT_SIMD";
 
@@ -82,7 +74,7 @@ impl Settings {
         };
         products.check(args, &recipes)?;
         check_time(args)?;
-        check_seeds(args)?;
+        chain::check_seeds(args)?;
         let against = against(&known, &args.against)?;
         let arch: Option<Arch> = args
             .arch
@@ -122,10 +114,8 @@ impl Settings {
             let swept = sweep.iter().flat_map(|axes| &axes.tokens).max().copied();
             places.check_tokens(&activations, swept.or(tokens))?;
         }
-        let around = around(args, &places.layers)?;
-        if args.suite.contains(&Suite::Chain) {
-            places.check_chain(args)?;
-        }
+        let around = chain::around(args, &places.layers)?;
+        chain::check(args, &places.layers, &places.sites, &products)?;
         let nonfinite = if args.allow_nonfinite {
             NonFinite::Allow
         } else {
@@ -149,32 +139,6 @@ impl Settings {
             level,
         })
     }
-}
-
-/// Seeds are what a chain's forecast is spread over.
-fn check_seeds(args: &RunArgs) -> anyhow::Result<()> {
-    ensure!(
-        (1..=MAX_SEEDS).contains(&args.seeds),
-        "--seeds {}: expected 1 to {MAX_SEEDS}",
-        args.seeds
-    );
-    ensure!(
-        args.seeds == 1 || args.suite.contains(&Suite::Chain),
-        "--seeds {}: only suite chain runs with several; name --suite chain, or leave --seeds out",
-        args.seeds
-    );
-    ensure!(
-        args.seeds == 1 || args.dump.is_none(),
-        "--seeds {} does not go with --dump, whose tensors are of one seed; drop one of the two",
-        args.seeds
-    );
-    ensure!(
-        args.seed.checked_add(args.seeds).is_some(),
-        "--seed {}: too large to count {} from it; choose a smaller one",
-        args.seed,
-        args.seeds
-    );
-    Ok(())
 }
 
 /// A sweep and a crosscheck have tables of their own, without times.
@@ -300,41 +264,6 @@ fn axes(text: &str, sms: &[usize], tokens: usize) -> anyhow::Result<Axes> {
     }
 }
 
-fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
-    let Sublayer::RmsNorm = args.sublayer;
-    Ok(Around {
-        residual: match args.residual {
-            Residual::Bf16 => Format::Bf16,
-            Residual::Fp32 => Format::F32,
-            Residual::Fp16 => Format::F16,
-        },
-        layer_io: match args.layer_io {
-            LayerIo::Bf16 => Format::Bf16,
-            LayerIo::Fp32 => Format::F32,
-        },
-        sublayer: chain::Sublayer::RmsNorm,
-        sites_on: sites_on(&args.sites_on, layers)?,
-    })
-}
-
-fn sites_on(text: &str, layers: &[u32]) -> anyhow::Result<SitesOn> {
-    if text == "all" {
-        return Ok(SitesOn::All);
-    }
-    if let Ok(site) = text.parse() {
-        return Ok(SitesOn::Of(site));
-    }
-    let layer: Option<u32> = text.parse().ok();
-    let layer = layer.filter(|layer| layers.contains(layer));
-    let layer = layer.with_context(|| {
-        format!(
-            "--sites-on '{text}': expected all, attn, ffn or one of the {} that run",
-            ranges(layers)
-        )
-    })?;
-    Ok(SitesOn::Layer(layer))
-}
-
 /// The layers and sites asked for.
 struct Places {
     layers: Vec<u32>,
@@ -369,31 +298,6 @@ impl Places {
     fn iter(&self) -> impl Iterator<Item = (u32, Site)> {
         let sites = |&layer: &u32| self.sites.iter().map(move |&site| (layer, site));
         self.layers.iter().flat_map(sites)
-    }
-
-    /// A chain goes through both sites of layers that follow each other.
-    fn check_chain(&self, args: &RunArgs) -> anyhow::Result<()> {
-        for (flag, is_there) in [
-            ("--sweep", args.sweep.is_some()),
-            ("--crosscheck", args.crosscheck),
-        ] {
-            ensure!(
-                !is_there,
-                "--suite chain does not go with {flag}, which looks at single sites; drop one of the two"
-            );
-        }
-        ensure!(
-            self.sites.len() == Site::ALL.len(),
-            "--sites {}: suite chain goes through both sites of every layer; leave --sites out or name --sites-on",
-            args.sites.join(",")
-        );
-        let follows = |pair: &[u32]| pair[1] == pair[0] + 1;
-        ensure!(
-            self.layers.windows(2).all(follows),
-            "--layers {}: suite chain goes from layer to layer; name a range without gaps, such as 0-3",
-            args.layers
-        );
-        Ok(())
     }
 
     /// The batch where none is named: what a file has of every site, else the default.

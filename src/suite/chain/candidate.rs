@@ -5,7 +5,7 @@ use ulpdrift_reference::streams;
 
 use super::{
     Around, Order, Sublayer,
-    finite::{NonFiniteAt, Watch},
+    finite::Watch,
     link::{Link, Start},
     truth::first_stream,
 };
@@ -13,6 +13,7 @@ use crate::{
     backend::RecombineInputs,
     format::{Format, Rounding},
     recipe::{MixRecipe, Recombine, splits::Launch},
+    report::NonFinite,
     suite::{Plan, SuiteError, mix::Candidate},
 };
 
@@ -42,7 +43,7 @@ pub struct Passed {
     /// Ranges K was cut into.
     pub splits: Option<usize>,
     /// Where it ended, if it did here.
-    pub non_finite: Option<NonFiniteAt>,
+    pub non_finite: Option<NonFinite>,
 }
 
 impl<'a> Walker<'a> {

@@ -3,35 +3,14 @@
 use ndarray::ArrayView2;
 
 use super::link::Link;
-
-/// The first value of a variant's chain that is NaN or infinite.
-#[derive(Clone, Debug, PartialEq)]
-pub struct NonFiniteAt {
-    /// The variant.
-    pub variant: String,
-    /// `L17.ffn`.
-    pub place: String,
-    /// Layers completed there.
-    pub depth: u32,
-    /// The first stage that has one: `x` (the streams that came), `dot`, `mixes`, `pre`, `post`, `comb`, `y`, `f`,
-    /// `streams` (those that are left) or `head`.
-    pub stage: &'static str,
-    /// The first token that has one.
-    pub token: usize,
-    /// Its first such value.
-    pub value: f32,
-    /// The largest magnitude among the streams that this token came with.
-    pub came_with: f32,
-    /// The largest finite magnitude of the stage in this token.
-    pub largest: f32,
-}
+use crate::{measure::value::Value, report::NonFinite};
 
 /// The stages of one site, looked at in order.
 pub struct Watch<'a> {
     variant: &'a str,
     link: &'a Link,
     streams: ArrayView2<'a, f32>,
-    found: Option<NonFiniteAt>,
+    found: Option<NonFinite>,
 }
 
 impl<'a> Watch<'a> {
@@ -59,28 +38,28 @@ impl<'a> Watch<'a> {
                 Some((token, value))
             });
         let Some((token, value)) = first else { return };
-        self.found = Some(NonFiniteAt {
+        self.found = Some(NonFinite {
             variant: self.variant.to_owned(),
             place: self.link.place(),
             depth: self.link.depth(),
-            stage,
-            token,
-            value,
-            came_with: largest(self.streams.row(token).iter()),
-            largest: largest(values.row(token).iter()),
+            stage: stage.to_owned(),
+            token: token as u64,
+            value: Value(f64::from(value)),
+            came_with: Value(largest(self.streams.row(token).iter())),
+            largest: Value(largest(values.row(token).iter())),
         });
     }
 
     /// What was found.
-    pub fn found(self) -> Option<NonFiniteAt> {
+    pub fn found(self) -> Option<NonFinite> {
         self.found
     }
 }
 
 /// The largest finite magnitude; 0 of nothing.
-fn largest<'v>(values: impl Iterator<Item = &'v f32>) -> f32 {
+fn largest<'v>(values: impl Iterator<Item = &'v f32>) -> f64 {
     let finite = values
-        .map(|value| value.abs())
+        .map(|value| f64::from(value.abs()))
         .filter(|value| value.is_finite());
     finite.fold(0.0, |most, value| if value > most { value } else { most })
 }

@@ -14,7 +14,7 @@ use ulpdrift_reference::mix::split_sinkhorn;
 use super::{
     Around,
     candidate::{Walker, rounded},
-    finite::{NonFiniteAt, Watch},
+    finite::Watch,
     link::Link,
     rows::{self, Compared},
     tensors::End,
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     checkpoint::{CheckpointError, HcWeights, HeadWeights},
-    report::{Key, Record},
+    report::{Key, NonFinite, Record},
     suite::{Plan, Skip, SuiteError, tensors::Sink},
 };
 
@@ -32,7 +32,7 @@ pub struct Head {
     /// A record per variant.
     pub records: Vec<Record>,
     /// Variants that ended here.
-    pub non_finite: Vec<NonFiniteAt>,
+    pub non_finite: Vec<NonFinite>,
     /// Why there is none.
     pub skipped: Option<Skip>,
 }

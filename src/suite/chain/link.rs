@@ -133,7 +133,12 @@ impl Link {
 
     /// `L17.ffn`.
     pub fn place(&self) -> String {
-        format!("L{}.{}", self.layer, self.site)
+        self.site.of(self.layer)
+    }
+
+    /// How `hc_fn` is stored.
+    pub fn stored_type(&self) -> String {
+        self.weights.dtype.to_string()
     }
 
     /// Feeds the weights to a digest.

@@ -37,14 +37,13 @@ use std::fmt;
 
 use sha2::Sha256;
 
-pub use self::finite::NonFiniteAt;
 use self::{candidate::Walker, head::Gates, link::Link, rows::Rows, truth::Truth};
 use super::{Plan, Progress, Skip, SuiteError, tensors::Sink};
 use crate::{
     checkpoint::{Family, Site},
     format::Format,
     recipe::{MixRecipe, catalogue},
-    report::Record,
+    report::{NonFinite, Record},
 };
 
 /// What lies around the mixing kernel.
@@ -130,11 +129,13 @@ pub struct Outcome {
     /// A record per site, stage and variant, in that order; the head's at the end.
     pub records: Vec<Record>,
     /// Where variants stopped being finite.
-    pub non_finite: Vec<NonFiniteAt>,
+    pub non_finite: Vec<NonFinite>,
     /// Digest of the weights used.
     pub digest: Sha256,
     /// What could not be run.
     pub skipped: Vec<Skip>,
+    /// Stored types of `hc_fn`, each once.
+    pub stored_types: Vec<String>,
 }
 
 /// Runs the suite over the layers of the plan, which follow each other.
@@ -157,6 +158,12 @@ pub fn run(
     sink.take(&tensors::Begin(&start))
         .map_err(SuiteError::Dump)?;
     let mut outcome = Outcome::default();
+    outcome
+        .skipped
+        .extend(plan.products.iter().map(|product| Skip {
+            what: format!("{} in suite chain", product.name()),
+            why: "it is a product alone, and a chain needs the whole kernel".to_owned(),
+        }));
     let gates = Gates::load(plan)?;
     let total = plan.layers.len() * Site::ALL.len();
     let places = plan
@@ -166,6 +173,10 @@ pub fn run(
     for (done, (layer, site)) in places.enumerate() {
         let link = Link::load(plan, layer, site)?;
         link.digest_update(plan, &mut outcome.digest);
+        let stored = link.stored_type();
+        if !outcome.stored_types.contains(&stored) {
+            outcome.stored_types.push(stored);
+        }
         let reference = truth.pass(&link);
         let mut passed = Vec::with_capacity(walkers.len());
         for walker in &mut walkers {

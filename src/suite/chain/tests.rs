@@ -175,11 +175,11 @@ fn fp16_streams_overflow_and_the_chain_ends_there() {
     };
     assert_eq!([&first.variant, &second.variant], ["fp32", "bf16"]);
     assert_eq!(
-        (first.place.as_str(), first.stage, first.depth),
+        (first.place.as_str(), first.stage.as_str(), first.depth),
         ("L0.attn", "x", 0)
     );
     assert!(
-        first.value.is_infinite() && first.largest <= 65504.0,
+        first.value.0.is_infinite() && first.largest.0 <= 65504.0,
         "{first:?}"
     );
     assert!(
@@ -188,7 +188,12 @@ fn fp16_streams_overflow_and_the_chain_ends_there() {
             .iter()
             .all(|record| record.key.layer == Some(0))
     );
-    let verdicts = verdict::judge(&outcome.records, &[], &VerdictLimits::default());
+    let verdicts = verdict::judge(
+        &outcome.records,
+        &outcome.non_finite,
+        &[],
+        &VerdictLimits::default(),
+    );
     assert_eq!(verdicts.len(), 2);
     assert!(
         verdicts

@@ -199,7 +199,7 @@ fn is_within(value: f64, limit: f64) -> bool {
 
 fn verdict_of(outcome: &Outcome, variant: &str) -> Class {
     let limits = VerdictLimits::default();
-    let verdicts = verdict::judge(&outcome.records, &outcome.yardstick, &limits);
+    let verdicts = verdict::judge(&outcome.records, &[], &outcome.yardstick, &limits);
     let own = verdicts
         .into_iter()
         .find(|verdict| verdict.variant == variant);

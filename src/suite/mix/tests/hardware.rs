@@ -81,7 +81,7 @@ fn what_follows_a_product_is_that_of_fp32() {
 fn a_verdict_on_a_product_claims_no_bound() {
     let outcome = setup(&["tf32"]).run_on(&Pretend::new());
     let limits = VerdictLimits::default();
-    let verdicts = verdict::judge(&outcome.records, &outcome.yardstick, &limits);
+    let verdicts = verdict::judge(&outcome.records, &[], &outcome.yardstick, &limits);
     for verdict in verdicts {
         let is_product = verdict.variant.starts_with("cublas");
         assert_eq!(verdict.sentence.contains("without a bound"), is_product);

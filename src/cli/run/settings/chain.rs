@@ -1,0 +1,123 @@
+//! The flags of suite chain, and what does not go with it.
+
+use anyhow::{Context, ensure};
+
+use super::{Products, ranges};
+use crate::{
+    checkpoint::Site,
+    cli::run::args::{LayerIo, Residual, RunArgs, Sublayer, Suite},
+    format::Format,
+    suite::chain::{self, Around, SitesOn},
+};
+
+/// The most seeds of a chain.
+const MAX_SEEDS: u64 = 100;
+
+/// Seeds are what a chain's forecast is spread over.
+pub fn check_seeds(args: &RunArgs) -> anyhow::Result<()> {
+    ensure!(
+        (1..=MAX_SEEDS).contains(&args.seeds),
+        "--seeds {}: expected 1 to {MAX_SEEDS}",
+        args.seeds
+    );
+    ensure!(
+        args.seeds == 1 || args.suite.contains(&Suite::Chain),
+        "--seeds {}: only suite chain runs with several; name --suite chain, or leave --seeds out",
+        args.seeds
+    );
+    ensure!(
+        args.seeds == 1 || args.dump.is_none(),
+        "--seeds {} does not go with --dump, whose tensors are of one seed; drop one of the two",
+        args.seeds
+    );
+    ensure!(
+        args.seed.checked_add(args.seeds).is_some(),
+        "--seed {}: too large to count {} from it; choose a smaller one",
+        args.seed,
+        args.seeds
+    );
+    Ok(())
+}
+
+/// What lies around the mixing kernel.
+pub fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
+    let Sublayer::RmsNorm = args.sublayer;
+    Ok(Around {
+        residual: match args.residual {
+            Residual::Bf16 => Format::Bf16,
+            Residual::Fp32 => Format::F32,
+            Residual::Fp16 => Format::F16,
+        },
+        layer_io: match args.layer_io {
+            LayerIo::Bf16 => Format::Bf16,
+            LayerIo::Fp32 => Format::F32,
+        },
+        sublayer: chain::Sublayer::RmsNorm,
+        sites_on: sites_on(&args.sites_on, layers)?,
+    })
+}
+
+fn sites_on(text: &str, layers: &[u32]) -> anyhow::Result<SitesOn> {
+    if text == "all" {
+        return Ok(SitesOn::All);
+    }
+    if let Ok(site) = text.parse() {
+        return Ok(SitesOn::Of(site));
+    }
+    let layer: Option<u32> = text.parse().ok();
+    let layer = layer.filter(|layer| layers.contains(layer));
+    let layer = layer.with_context(|| {
+        format!(
+            "--sites-on '{text}': expected all, attn, ffn or one of the {} that run",
+            ranges(layers)
+        )
+    })?;
+    Ok(SitesOn::Layer(layer))
+}
+
+/// Whether the flags go together: a chain goes through both sites of layers that follow each other, and what is said of
+/// one is said to it.
+pub fn check(
+    args: &RunArgs,
+    layers: &[u32],
+    sites: &[Site],
+    products: &Products,
+) -> anyhow::Result<()> {
+    if !args.suite.contains(&Suite::Chain) {
+        let is_default = args.residual == Residual::Bf16
+            && args.layer_io == LayerIo::Bf16
+            && args.sites_on == "all";
+        ensure!(
+            is_default,
+            "--residual, --layer-io and --sites-on are of suite chain, which is not asked for; add --suite chain"
+        );
+        return Ok(());
+    }
+    if !args.suite.contains(&Suite::Mix) {
+        ensure!(
+            !args.time && products.named.is_empty(),
+            "suite chain alone has no place for times and cublas-* variants; add --suite mix,chain"
+        );
+    }
+    for (flag, is_there) in [
+        ("--sweep", args.sweep.is_some()),
+        ("--crosscheck", args.crosscheck),
+    ] {
+        ensure!(
+            !is_there,
+            "--suite chain does not go with {flag}, which looks at single sites; drop one of the two"
+        );
+    }
+    ensure!(
+        sites.len() == Site::ALL.len(),
+        "--sites {}: suite chain goes through both sites of every layer; leave --sites out or name --sites-on",
+        args.sites.join(",")
+    );
+    let follows = |pair: &[u32]| pair[1] == pair[0] + 1;
+    ensure!(
+        layers.windows(2).all(follows),
+        "--layers {}: suite chain goes from layer to layer; name a range without gaps, such as 0-3",
+        args.layers
+    );
+    Ok(())
+}
