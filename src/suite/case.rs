@@ -142,7 +142,9 @@ impl Case {
         self.site.of(self.layer)
     }
 
-    fn split_params(&self) -> SplitParams {
+    /// The constants of the fp64 split.
+    #[must_use]
+    pub fn split_params(&self) -> SplitParams {
         SplitParams {
             hc: self.hc,
             scale: self.weights.scale.map(f64::from),

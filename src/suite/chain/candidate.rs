@@ -89,7 +89,11 @@ impl<'a> Walker<'a> {
                 non_finite: None,
             });
         }
-        let recipe = match self.around.sites_on.includes(link.layer, link.site) {
+        let recipe = match self
+            .around
+            .sites_on
+            .includes(link.site.layer, link.site.site)
+        {
             true => self.recipe,
             false => self.elsewhere,
         };
@@ -178,7 +182,7 @@ impl<'a> Walker<'a> {
         let io = self.around.layer_io;
         let y = rounded(y.view(), io);
         let Sublayer::RmsNorm = self.around.sublayer;
-        let u = streams::rms_norm(y.mapv(f64::from).view(), &link.norm, link.norm_eps);
+        let u = streams::rms_norm(y.mapv(f64::from).view(), &link.norm, link.site.norm_eps);
         rounded(u.mapv(|value| value as f32).view(), io)
     }
 }

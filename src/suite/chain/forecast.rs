@@ -47,6 +47,10 @@ fn of_variant(records: &[Record], variant: &str) -> Option<Growth> {
         .iter()
         .map(|(depths, values)| Curve { depths, values })
         .collect();
+    // A chain that begins further up has another depth behind it than its layers say.
+    if points.iter().any(|(depths, _)| depths.first() != Some(&1)) {
+        return None;
+    }
     let fitted = points
         .iter()
         .flat_map(|(depths, _)| depths)

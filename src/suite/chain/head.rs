@@ -93,8 +93,8 @@ pub fn pass(
     };
     let reference = match &link {
         Some(link) => {
-            let mixes = truth.mixes(link.function(), link.norm_eps);
-            let split = split_sinkhorn(mixes.view(), &link.split_params());
+            let mixes = truth.mixes(&link.site);
+            let split = split_sinkhorn(mixes.view(), &link.site.split_params());
             truth.collapse(split.pre.view())
         }
         None => truth.collapse(truth.carried.view()),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ndarray::{ArcArray2, Array2};
 use sha2::Sha256;
-use ulpdrift_reference::mix::SplitParams;
+use ulpdrift_reference::squares::squares;
 
 use crate::{
     checkpoint::{HcWeights, Site, StoredType},
@@ -46,18 +46,10 @@ pub fn start(plan: &Plan<'_>) -> Result<Start, SuiteError> {
 
 /// One site.
 pub struct Link {
-    /// Layer of the model.
-    pub layer: u32,
-    /// Which of its sites.
-    pub site: Site,
     /// The weight of the norm before the sublayer `[d]`.
     pub norm: Vec<f32>,
-    /// ε inside the roots.
-    pub norm_eps: f64,
-    weights: Arc<HcWeights>,
-    hc: usize,
-    hc_eps: f64,
-    iters: u32,
+    /// The site, without inputs.
+    pub site: Case,
 }
 
 impl Link {
@@ -66,16 +58,9 @@ impl Link {
     /// # Errors
     /// A tensor that is missing or cannot be read.
     pub fn load(plan: &Plan<'_>, layer: u32, site: Site) -> Result<Self, SuiteError> {
-        let model = plan.checkpoint.model();
         Ok(Self {
-            layer,
-            site,
             norm: plan.checkpoint.norm(layer, site, plan.nonfinite)?,
-            norm_eps: model.norm_eps,
-            weights: Arc::new(plan.checkpoint.hc(layer, site, plan.nonfinite)?),
-            hc: model.hc,
-            hc_eps: model.hc_eps,
-            iters: model.sinkhorn_iters,
+            site: Case::with_inputs(plan, layer, site, ArcArray2::zeros((0, 0)))?,
         })
     }
 
@@ -83,69 +68,56 @@ impl Link {
     pub fn of_head(plan: &Plan<'_>, weights: HcWeights) -> Self {
         let model = plan.checkpoint.model();
         Self {
-            layer: plan.layers.last().copied().unwrap_or_default(),
-            site: Site::Ffn,
             norm: Vec::new(),
-            norm_eps: model.norm_eps,
-            weights: Arc::new(weights),
-            hc: model.hc,
-            hc_eps: model.hc_eps,
-            iters: model.sinkhorn_iters,
+            site: Case {
+                layer: plan.layers.last().copied().unwrap_or_default(),
+                site: Site::Ffn,
+                x: ArcArray2::zeros((0, 0)),
+                x_exact_in: Format::F32,
+                function_squares: squares(plan.level, weights.function.view()).into_shared(),
+                weights: Arc::new(weights),
+                hc: model.hc,
+                norm_eps: model.norm_eps,
+                hc_eps: model.hc_eps,
+                iters: model.sinkhorn_iters,
+            },
         }
     }
 
     /// The mixing case of one candidate's streams.
     pub fn case(&self, x: &ArcArray2<f32>, exact_in: Format) -> Case {
         Case {
-            layer: self.layer,
-            site: self.site,
             x: x.clone(),
             x_exact_in: exact_in,
-            weights: self.weights.clone(),
-            function_squares: ndarray::ArcArray1::zeros(0),
-            hc: self.hc,
-            norm_eps: self.norm_eps,
-            hc_eps: self.hc_eps,
-            iters: self.iters,
-        }
-    }
-
-    /// `hc_fn`.
-    pub fn function(&self) -> ndarray::ArrayView2<'_, f32> {
-        self.weights.function.view()
-    }
-
-    /// The split's constants.
-    pub fn split_params(&self) -> SplitParams {
-        SplitParams {
-            hc: self.hc,
-            scale: self.weights.scale.map(f64::from),
-            base: self.weights.base.iter().copied().map(f64::from).collect(),
-            iters: self.iters,
-            eps: self.hc_eps,
+            ..self.site.clone()
         }
     }
 
     /// Layers completed behind this site.
     pub fn depth(&self) -> u32 {
-        self.layer + u32::from(self.site == Site::Ffn)
+        self.site.layer + u32::from(self.site.site == Site::Ffn)
     }
 
     /// `L17.ffn`.
     pub fn place(&self) -> String {
-        self.site.of(self.layer)
+        self.site.place()
     }
 
     /// How `hc_fn` is stored.
     pub fn stored_type(&self) -> String {
-        self.weights.dtype.to_string()
+        self.site.weights.dtype.to_string()
     }
 
     /// Feeds the weights to a digest.
     pub fn digest_update(&self, plan: &Plan<'_>, digest: &mut Sha256) {
-        self.weights.digest_update(digest, self.layer, self.site);
-        let place = Some((self.layer, self.site));
+        let Case {
+            layer,
+            site,
+            weights,
+            ..
+        } = &self.site;
+        weights.digest_update(digest, *layer, *site);
         plan.checkpoint
-            .norm_digest_update(digest, place, &self.norm);
+            .norm_digest_update(digest, Some((*layer, *site)), &self.norm);
     }
 }

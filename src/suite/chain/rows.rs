@@ -122,8 +122,8 @@ impl Rows<'_> {
         compared: &Compared<'_>,
     ) -> Result<Vec<Record>, SuiteError> {
         let key = Key {
-            layer: Some(self.link.layer),
-            site: Some(self.link.site.to_string()),
+            layer: Some(self.link.site.layer),
+            site: Some(self.link.site.site.to_string()),
             depth: Some(self.link.depth()),
             splits: splits.and_then(|splits| u32::try_from(splits).ok()),
             sms: splits.and_then(|_| u32::try_from(self.plan.sms).ok()),

@@ -244,6 +244,8 @@ fn a_forecast_is_fitted_to_flash_and_held_against_pro() {
         "what lies deeper is what it is held against"
     );
     assert!(close(growth.median, expected) && close(growth.measured, expected));
+    let later: Vec<Record> = rows(43, 0).skip(9).collect();
+    assert!(forecasts(&later).is_empty(), "it begins in the middle");
     let [growth] = forecasts(&rows(2, 0).collect::<Vec<_>>())
         .try_into()
         .expect("one variant");

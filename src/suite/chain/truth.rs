@@ -12,6 +12,7 @@ use super::{
     Order,
     link::{Link, Start},
 };
+use crate::suite::case::Case;
 
 /// The fp64 chain as far as it has come.
 pub struct Truth {
@@ -42,16 +43,13 @@ impl Truth {
 
     /// Goes through one site.
     pub fn pass(&mut self, link: &Link) -> Passed {
-        let split = split_sinkhorn(
-            self.mixes(link.function(), link.norm_eps).view(),
-            &link.split_params(),
-        );
+        let split = split_sinkhorn(self.mixes(&link.site).view(), &link.site.split_params());
         let pre = match self.order {
             Order::Own => split.pre.view(),
             Order::Delayed => self.carried.view(),
         };
         let y = streams::collapse(self.level, pre, self.x.view());
-        let f = streams::rms_norm(y.view(), &link.norm, link.norm_eps);
+        let f = streams::rms_norm(y.view(), &link.norm, link.site.norm_eps);
         self.x = streams::recombine(
             self.level,
             self.x.view(),
@@ -64,10 +62,10 @@ impl Truth {
     }
 
     /// The mixes of the streams as they are.
-    pub fn mixes(&self, function: ArrayView2<'_, f32>, norm_eps: f64) -> Array2<f64> {
-        let dot = streams::project(self.level, self.x.view(), function);
+    pub fn mixes(&self, site: &Case) -> Array2<f64> {
+        let dot = streams::project(self.level, self.x.view(), site.weights.function.view());
         let squares = squares64(self.level, self.x.view());
-        let factor = rms_factor(squares.view(), self.x.ncols(), norm_eps);
+        let factor = rms_factor(squares.view(), self.x.ncols(), site.norm_eps);
         mixes(dot.view(), factor.view())
     }
 
