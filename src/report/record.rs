@@ -57,6 +57,8 @@ key! {
     stage: Option<String>,
     /// Name of the recipe.
     variant: String,
+    /// The known bug that was built into the candidate.
+    fault: Option<String>,
     /// Where the inputs came from: `normal`, `outlier`, `file:…`, …
     inputs: String,
     /// `all`, or the kind of token the row is restricted to.
@@ -69,6 +71,10 @@ key! {
     sms: Option<u32>,
     /// Seed of the random streams.
     seed: u64,
+    /// The source of error that a budget's row is of.
+    source: Option<String>,
+    /// The direction of a perturbation whose gain was measured.
+    direction: Option<String>,
     /// What the streams of a chain are stored in.
     residual: Option<String>,
     /// What a chain's layer inputs and outputs are rounded to.
