@@ -99,6 +99,7 @@ fn main() {
         checkpoint: &checkpoint,
         backend: &backend,
         recipes: &recipes,
+        faults: &[],
         products: &[],
         time: false,
         against: &catalogue::fp32(),
@@ -159,7 +160,7 @@ fn round(plan: &Plan<'_>, tokens: usize, table: &mut Table) {
             case: &case,
             projected: &projected,
         };
-        rows.records(recipe, &projected.candidates[0], &measured[0])
+        rows.records(recipe.into(), &projected.candidates[0], &measured[0])
             .expect("records")
     });
 }
@@ -185,9 +186,9 @@ impl Sums {
         let exact = references.exact(0, recipe);
         lap(&mut self.references);
         let run = |recipe| Candidate::run(plan.backend, recipe, slice, launch).expect("runs");
-        black_box(run(plan.against));
+        black_box(run(plan.against.into()));
         lap(&mut self.against);
-        black_box(run(recipe));
+        black_box(run(recipe.into()));
         lap(&mut self.emulation);
         let truth = &references.truth;
         black_box(rows::bounds(plan, slice, launch, truth, recipe, &exact).expect("bounds"));

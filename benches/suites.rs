@@ -31,6 +31,7 @@ fn suites(criterion: &mut Criterion) {
         checkpoint: &checkpoint,
         backend: &backend,
         recipes,
+        faults: &[],
         products: &[],
         time: false,
         against: &all[0],

@@ -12,7 +12,7 @@ use crate::{
     report::{Better, Breach, GateOutcome, Improvement, Measures, Record, Report, number::exact},
 };
 
-/// Applies a limit.
+/// Applies a limit. Rows of a known bug are meant by a limit that names `fault`, and by no other.
 pub(super) fn apply(
     limit: &Limit,
     origin: &Path,
@@ -20,7 +20,14 @@ pub(super) fn apply(
     pair: Option<&Pair<'_>>,
 ) -> Result<GateOutcome, GateError> {
     let check = limit.to_string();
-    let is_meant = |record: &&Record| limit.matchers.iter().all(|m| m.is_match(&record.key));
+    let names_faults = limit
+        .matchers
+        .iter()
+        .any(|matcher| matcher.field == "fault");
+    let is_meant = |record: &&Record| {
+        (names_faults || record.key.fault.is_none())
+            && limit.matchers.iter().all(|m| m.is_match(&record.key))
+    };
     let rows: Vec<&Record> = report.records.iter().filter(is_meant).collect();
     if rows.is_empty() {
         return Err(GateError::Unmatched {

@@ -27,6 +27,9 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
         flag("--suite", key.suite.clone());
     }
     flag("--variants", key.variant.clone());
+    if let Some(fault) = &key.fault {
+        flag("--fault", fault.clone());
+    }
     if key.suite == "chain" {
         flag("--layers", layers_before(report, key));
         for (name, value) in [

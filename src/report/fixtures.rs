@@ -98,6 +98,7 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
         timing: None,
         non_finite: Vec::new(),
         growth: Vec::new(),
+        faults: Vec::new(),
         skipped: Vec::new(),
         records: Records::new(records).expect("a test report has distinct keys"),
         verdicts: Vec::new(),

@@ -6,6 +6,7 @@
 
 pub mod csv;
 pub mod dump;
+mod fault;
 pub mod field;
 #[cfg(test)]
 pub(crate) mod fixtures;
@@ -26,6 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use fault::FaultFinding;
 pub use growth::{Growth, HeldOut};
 pub use header::{
     Backend, Certificate, Checkpoint, Host, NonFinite, Run, Skipped, Timing, Tool, WeightKind,
@@ -67,6 +69,9 @@ pub struct Report {
     /// What a deeper model can expect.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub growth: Vec<Growth>,
+    /// How far known bugs are outside rounding.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<FaultFinding>,
     /// The rows.
     pub records: Records,
     /// A conclusion per variant.

@@ -32,12 +32,15 @@ pub fn mix_rows<'a>(records: &'a [Record], variant: &str) -> Vec<&'a Record> {
     suite_rows(records, "mix", variant)
 }
 
-/// The rows of a variant in a suite that are over all tokens, in file order.
+/// The rows of a variant in a suite that are over all tokens, in file order; those of a known bug are not the variant's.
 #[must_use]
 pub fn suite_rows<'a>(records: &'a [Record], suite: &str, variant: &str) -> Vec<&'a Record> {
     let is_wanted = |record: &&Record| {
         let key = &record.key;
-        key.suite == suite && key.token_class == "all" && key.variant == variant
+        key.suite == suite
+            && key.token_class == "all"
+            && key.variant == variant
+            && key.fault.is_none()
     };
     records.iter().filter(is_wanted).collect()
 }

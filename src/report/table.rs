@@ -4,6 +4,7 @@
 //! first, the names of variants last (the verdict sentences give them in full).
 
 mod chain;
+mod faults;
 mod variants;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -66,6 +67,7 @@ pub fn render(report: &Report, layout: Layout) -> String {
         }
     }
     parts.extend(chain::render(report, layout.width));
+    parts.extend(faults::render(report, layout.width));
     if layout.verbose {
         for name in summary::variants(&report.records) {
             let rows = summary::suite_rows(&report.records, "chain", name);

@@ -9,6 +9,7 @@
 pub mod case;
 pub mod chain;
 pub mod crosscheck;
+pub mod fault;
 pub mod feed;
 pub mod mix;
 pub mod sweep;
@@ -27,6 +28,7 @@ use crate::{
     report::Key,
 };
 use case::Case;
+use fault::{Fault, Variant};
 
 /// Why a suite stopped.
 #[derive(Debug, Error)]
@@ -68,6 +70,8 @@ pub struct Plan<'a> {
     pub backend: &'a dyn Backend,
     /// The candidates.
     pub recipes: &'a [MixRecipe],
+    /// Known bugs that are candidates as well, built into the variant that all are compared with.
+    pub faults: &'a [Fault],
     /// A library's products that are candidates as well.
     pub products: &'a [LibraryProduct],
     /// Whether the projections are timed.
@@ -97,7 +101,17 @@ pub struct Plan<'a> {
 /// Tokens of a run that names none.
 pub const DEFAULT_TOKENS: usize = 64;
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
+    /// Every candidate that has a recipe: variants, then known bugs.
+    pub fn variants(&self) -> impl Iterator<Item = Variant<'a>> {
+        let (against, faults) = (self.against, self.faults);
+        let spoilt = faults.iter().map(move |&fault| Variant {
+            recipe: against,
+            fault: Some(fault),
+        });
+        self.recipes.iter().map(Variant::from).chain(spoilt)
+    }
+
     /// Tokens in the batch of one site.
     #[must_use]
     pub fn tokens_at(&self, layer: u32, site: Site) -> usize {
@@ -144,12 +158,13 @@ impl SuiteError {
 
 /// The part of a record's key that every suite of the mixing kernel shares. A library's product has no
 /// split rule that we know of.
-fn record_key(plan: &Plan<'_>, case: &Case, variant: &str, splits: Option<usize>) -> Key {
+fn record_key(plan: &Plan<'_>, case: &Case, variant: &Variant<'_>, splits: Option<usize>) -> Key {
     Key {
         layer: Some(case.layer),
         site: Some(case.site.to_string()),
         depth: Some(case.layer + u32::from(case.site == Site::Ffn)),
-        variant: variant.to_owned(),
+        variant: variant.recipe.name.clone(),
+        fault: variant.fault.map(|fault| fault.to_string()),
         inputs: plan.inputs.to_string(),
         token_class: "all".to_owned(),
         tokens: case.x.nrows() as u64,

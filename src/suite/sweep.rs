@@ -310,7 +310,7 @@ impl Rows<'_> {
             ..record_key(
                 self.plan,
                 self.case,
-                &point.recipe.name,
+                &(&point.recipe).into(),
                 Some(point.ranges.len()),
             )
         };

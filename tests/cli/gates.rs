@@ -240,3 +240,25 @@ fn a_gate_on_nothing_does_not_pass() {
         .ulpdrift("gate out/report.csv --thresholds good.toml")
         .must_be_refused_saying(&["out/report.csv is not a report"]);
 }
+
+/// A known bug is there to be seen: it fails neither the run nor a limit that does not name it.
+#[test]
+fn a_known_bug_fails_only_what_names_it() {
+    let own =
+        "[[limit]]\nsuite = \"chain\"\nstage = \"streams\"\nmeasure = \"rel_l2\"\nmax = 1e-2\n";
+    let named = own.replace("stage", "fault = \"transposed-comb\"\nstage");
+    let scene = Scene::new().file("own.toml", own).file("named.toml", named);
+    let run =
+        "run synthetic:tiny --suite mix,chain --variants fp32 --fault transposed-comb --tokens 4";
+    let shown = scene.ulpdrift(run).exits_with(0);
+    shown
+        .prints("Known bugs, built into fp32")
+        .fits_80_columns();
+    scene
+        .ulpdrift(&format!("{run} --gate own.toml"))
+        .exits_with(0);
+    scene
+        .ulpdrift(&format!("{run} --gate named.toml"))
+        .exits_with(1)
+        .prints("--fault transposed-comb");
+}

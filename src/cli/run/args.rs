@@ -36,6 +36,9 @@ pub struct RunArgs {
     /// Where suite chain runs a variant's recipe: all, attn, ffn or the number of one layer; fp32 runs elsewhere.
     #[arg(long, default_value = "all", value_name = "SITES")]
     pub sites_on: String,
+    /// Known bugs as candidates beside the variants, built into the one that --against names.
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "NAMES")]
+    pub fault: Vec<Fault>,
     /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them
     /// [default: those it marks, and all of --recipes].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
@@ -170,6 +173,17 @@ pub enum LayerIo {
 pub enum Sublayer {
     /// Nothing after the layer's norm.
     RmsNorm,
+}
+
+/// A known bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fault {
+    /// comb enters hc_post transposed.
+    TransposedComb,
+    /// post lacks its factor 2.
+    PostWithoutFactor,
+    /// The RMS factor adds eps to the root instead of to what is under it.
+    EpsOutsideRoot,
 }
 
 /// Which backend is asked for.

@@ -80,6 +80,7 @@ fn plan<'a>(
         checkpoint: &settings.checkpoint,
         backend,
         recipes: &settings.recipes,
+        faults: &settings.faults,
         products,
         time: args.time,
         against: &settings.against,
@@ -96,10 +97,14 @@ fn plan<'a>(
 }
 
 /// Whether every gate passed, and no variant did what rounding cannot explain or yielded what
-/// nobody can use. A sweep has no verdicts, so its rows are held to the same limit of what is broken.
+/// nobody can use. A sweep has no verdicts, so its rows are held to the same limit of what is broken. A known bug
+/// is there to be seen, and fails nothing.
 fn is_good(report: &Report, limits: &VerdictLimits) -> bool {
     let is_usable = |class| !matches!(class, Class::Structural | Class::Broken);
     let is_sound = |record: &Record| {
+        if record.key.fault.is_some() {
+            return true;
+        }
         let Measures { rel_l2, cosine, .. } = &record.measures;
         rel_l2.is_none_or(|value| value.0.is_finite())
             && cosine.is_none_or(|value| value.0 >= limits.broken_cosine)

@@ -21,6 +21,7 @@ use crate::{
     suite::{
         Plan, Skip,
         chain::{self, forecast::forecasts},
+        fault::findings::findings,
         mix::{products::Probed, times::Times},
     },
 };
@@ -123,6 +124,7 @@ impl<'a> Provenance<'a> {
             skipped: self.skipped.iter().map(skipped).collect(),
             non_finite: self.non_finite.clone(),
             growth: forecasts(&records),
+            faults: findings(&records),
             records,
             verdicts,
             gates: Vec::new(),

@@ -1,6 +1,7 @@
 //! From flags to settings: everything a run needs, checked, before anything is computed.
 
 mod chain;
+mod fault;
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -13,7 +14,7 @@ use crate::{
     checkpoint::{Checkpoint, NonFinite, Site},
     files,
     recipe::{MixRecipe, catalogue, library::LibraryProduct, user},
-    suite::{DEFAULT_TOKENS, chain::Around, sweep::Axes},
+    suite::{DEFAULT_TOKENS, chain::Around, fault::Fault, sweep::Axes},
     tensor_core::Arch,
 };
 
@@ -35,6 +36,8 @@ pub struct Settings {
     pub products: Products,
     /// What they are compared with besides truth.
     pub against: MixRecipe,
+    /// Known bugs that are candidates, built into that variant.
+    pub faults: Vec<Fault>,
     /// Layers, ascending.
     pub layers: Vec<u32>,
     /// Sites, attn first.
@@ -76,6 +79,7 @@ impl Settings {
         check_time(args)?;
         chain::check_seeds(args)?;
         let against = against(&known, &args.against)?;
+        let faults = fault::faults(args, &against)?;
         let arch: Option<Arch> = args
             .arch
             .as_deref()
@@ -126,6 +130,7 @@ impl Settings {
             recipes,
             products,
             against,
+            faults,
             layers: places.layers,
             sites: places.sites,
             inputs,

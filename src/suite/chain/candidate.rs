@@ -14,7 +14,7 @@ use crate::{
     format::{Format, Rounding},
     recipe::{MixRecipe, Recombine, splits::Launch},
     report::NonFinite,
-    suite::{Plan, SuiteError, mix::Candidate},
+    suite::{Plan, SuiteError, fault::Variant, mix::Candidate},
 };
 
 /// A variant as far as it has come.
@@ -22,8 +22,8 @@ pub struct Walker<'a> {
     plan: &'a Plan<'a>,
     /// What lies around the kernel.
     pub around: &'a Around,
-    /// Its recipe.
-    pub recipe: &'a MixRecipe,
+    /// Its recipe, and the bug in it.
+    pub variant: Variant<'a>,
     /// What runs where its own recipe does not.
     elsewhere: &'a MixRecipe,
     order: Order,
@@ -51,7 +51,7 @@ impl<'a> Walker<'a> {
     pub(super) fn new(
         plan: &'a Plan<'a>,
         around: &'a Around,
-        recipe: &'a MixRecipe,
+        variant: Variant<'a>,
         elsewhere: &'a MixRecipe,
         start: &Start,
         order: Order,
@@ -64,7 +64,7 @@ impl<'a> Walker<'a> {
         Self {
             plan,
             around,
-            recipe,
+            variant,
             elsewhere,
             order,
             x: x.into_shared(),
@@ -89,13 +89,13 @@ impl<'a> Walker<'a> {
                 non_finite: None,
             });
         }
-        let recipe = match self
+        let variant = match self
             .around
             .sites_on
             .includes(link.site.layer, link.site.site)
         {
-            true => self.recipe,
-            false => self.elsewhere,
+            true => self.variant,
+            false => self.elsewhere.into(),
         };
         let backend = self.plan.backend;
         let case = link.case(&self.x, self.exact_in);
@@ -103,13 +103,13 @@ impl<'a> Walker<'a> {
             tokens: self.x.nrows(),
             sms: self.plan.sms,
         };
-        let mut made = Candidate::run(backend, recipe, &case, launch)?;
+        let mut made = Candidate::run(backend, variant, &case, launch)?;
         let pre = match self.order {
             Order::Own => made.pre.view(),
             Order::Delayed => self.carried.view(),
         };
         let y = backend
-            .collapse(&recipe.epilogue, pre, self.x.view(), self.exact_in)?
+            .collapse(&variant.recipe.epilogue, pre, self.x.view(), self.exact_in)?
             .rows(0..self.x.nrows())
             .into_owned();
         let f = self.sublayer(link, &y);
@@ -123,7 +123,7 @@ impl<'a> Walker<'a> {
         };
         let next = backend.recombine(&Recombine::FP32, &inputs)?;
         let next = rounded(next.view(), self.around.residual);
-        let mut watch = Watch::new(&self.recipe.name, link, self.x.view());
+        let mut watch = Watch::new(self.variant, link, self.x.view());
         for (stage, values) in [
             ("x", self.x.view()),
             ("dot", made.dot.view()),
@@ -168,11 +168,11 @@ impl<'a> Walker<'a> {
                     sms: self.plan.sms,
                 };
                 let case = link.case(&self.x, self.exact_in);
-                Some(Candidate::run(backend, self.recipe, &case, launch)?.pre)
+                Some(Candidate::run(backend, self.variant, &case, launch)?.pre)
             }
         };
         let pre = own.as_ref().unwrap_or(&self.carried);
-        let epilogue = &self.recipe.epilogue;
+        let epilogue = &self.variant.recipe.epilogue;
         let y = backend.collapse(epilogue, pre.view(), self.x.view(), self.exact_in)?;
         Ok(Some(y.rows(0..tokens).into_owned()))
     }

@@ -3,11 +3,11 @@
 use ndarray::ArrayView2;
 
 use super::link::Link;
-use crate::{measure::value::Value, report::NonFinite};
+use crate::{measure::value::Value, report::NonFinite, suite::fault::Variant};
 
 /// The stages of one site, looked at in order.
 pub struct Watch<'a> {
-    variant: &'a str,
+    variant: Variant<'a>,
     link: &'a Link,
     streams: ArrayView2<'a, f32>,
     found: Option<NonFinite>,
@@ -15,7 +15,7 @@ pub struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     /// Of a variant that comes to a site with these streams.
-    pub fn new(variant: &'a str, link: &'a Link, streams: ArrayView2<'a, f32>) -> Self {
+    pub fn new(variant: Variant<'a>, link: &'a Link, streams: ArrayView2<'a, f32>) -> Self {
         Self {
             variant,
             link,
@@ -39,7 +39,7 @@ impl<'a> Watch<'a> {
             });
         let Some((token, value)) = first else { return };
         self.found = Some(NonFinite {
-            variant: self.variant.to_owned(),
+            variant: self.variant.to_string(),
             place: self.link.place(),
             depth: self.link.depth(),
             stage: stage.to_owned(),

@@ -111,7 +111,7 @@ pub fn pass(
         };
         let y = rounded(y.view(), around.layer_io);
         if let Some(link) = &link {
-            let mut watch = Watch::new(&walker.recipe.name, link, walker.x.view());
+            let mut watch = Watch::new(walker.variant, link, walker.x.view());
             watch.see("head", y.view());
             head.non_finite.extend(watch.found());
         }
@@ -133,7 +133,7 @@ pub fn pass(
             format: around.layer_io,
         };
         head.records.extend(rows::measure(plan, &key, &compared)?);
-        end.variants.push((&walker.recipe.name, y));
+        end.variants.push((walker.variant, y));
     }
     sink.take(&end).map_err(SuiteError::Dump)?;
     Ok(head)

@@ -38,11 +38,11 @@ use std::fmt;
 use sha2::Sha256;
 
 use self::{candidate::Walker, head::Gates, link::Link, rows::Rows, truth::Truth};
-use super::{Plan, Progress, Skip, SuiteError, tensors::Sink};
+use super::{Plan, Progress, Skip, SuiteError, fault::Variant, tensors::Sink};
 use crate::{
     checkpoint::{Family, Site},
     format::Format,
-    recipe::{MixRecipe, catalogue},
+    recipe::catalogue,
     report::{NonFinite, Record},
 };
 
@@ -152,8 +152,8 @@ pub fn run(
     let order = Order::of(plan.checkpoint.model().family);
     let fp32 = catalogue::fp32();
     let mut truth = Truth::new(plan.level, &start, order);
-    let mut walkers: Vec<Walker<'_>> = recipes(plan)
-        .map(|recipe| Walker::new(plan, around, recipe, &fp32, &start, order))
+    let mut walkers: Vec<Walker<'_>> = variants(plan)
+        .map(|variant| Walker::new(plan, around, variant, &fp32, &start, order))
         .collect();
     sink.take(&tensors::Begin(&start))
         .map_err(SuiteError::Dump)?;
@@ -219,8 +219,9 @@ pub fn run(
     Ok(outcome)
 }
 
-/// The recipes that walk: the one that all are compared with first.
-fn recipes<'a>(plan: &Plan<'a>) -> impl Iterator<Item = &'a MixRecipe> {
-    let others = plan.recipes.iter().filter(|recipe| *recipe != plan.against);
-    std::iter::once(plan.against).chain(others)
+/// The variants that walk: the one that all are compared with first.
+fn variants<'a>(plan: &Plan<'a>) -> impl Iterator<Item = Variant<'a>> {
+    let against = Variant::from(plan.against);
+    let others = plan.variants().filter(move |variant| *variant != against);
+    std::iter::once(against).chain(others)
 }

@@ -135,7 +135,7 @@ impl Rows<'_> {
 
 /// Whether a walker's rows are wanted: the one that all are compared with may not be a candidate.
 pub fn is_asked_for(plan: &Plan<'_>, walker: &Walker<'_>) -> bool {
-    plan.recipes.iter().any(|recipe| recipe == walker.recipe)
+    plan.variants().any(|variant| variant == walker.variant)
 }
 
 /// What the key of all rows of a variant shares.
@@ -143,7 +143,8 @@ pub fn key(plan: &Plan<'_>, around: &Around, walker: &Walker<'_>) -> Key {
     let info = plan.backend.info();
     Key {
         suite: "chain".to_owned(),
-        variant: walker.recipe.name.clone(),
+        variant: walker.variant.recipe.name.clone(),
+        fault: walker.variant.fault.map(|fault| fault.to_string()),
         inputs: plan.inputs.to_string(),
         tokens: walker.x.nrows() as u64,
         residual: Some(flag(around.residual).to_owned()),

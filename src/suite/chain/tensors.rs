@@ -18,6 +18,7 @@ use crate::{
     format::Format,
     suite::{
         Plan,
+        fault::Variant,
         tensors::{NamedTensor, Stored, Tensors},
     },
 };
@@ -81,11 +82,15 @@ impl Tensors for Behind<'_> {
             if !rows::is_asked_for(self.plan, walker) {
                 continue;
             }
-            let variant = &walker.recipe.name;
+            let variant = walker.variant.to_string();
             let stored = Stored::of(walker.around.residual);
-            tensors.push(NamedTensor::fp32(name("y", variant), Stored::F32, y.view()));
             tensors.push(NamedTensor::fp32(
-                name("streams", variant),
+                name("y", &variant),
+                Stored::F32,
+                y.view(),
+            ));
+            tensors.push(NamedTensor::fp32(
+                name("streams", &variant),
                 stored,
                 walker.x.view(),
             ));
@@ -98,7 +103,7 @@ impl Tensors for Behind<'_> {
 pub struct End<'a> {
     pub reference: &'a Array2<f64>,
     /// What each variant has, by name.
-    pub variants: Vec<(&'a str, Array2<f32>)>,
+    pub variants: Vec<(Variant<'a>, Array2<f32>)>,
     pub stored: Format,
 }
 

@@ -7,8 +7,9 @@ use crate::{
     activations::{Activations, Inputs},
     backend::emulate::Emulate,
     checkpoint::{Checkpoint, NonFinite, SyntheticModel},
-    recipe::{catalogue::builtin, library::LibraryProduct},
+    recipe::{MixRecipe, catalogue::builtin, library::LibraryProduct},
     report::{Class, Records, dump::NoDump},
+    suite::fault::{Fault, findings::findings},
     tensor_core::Arch,
     verdict::{self, VerdictLimits},
 };
@@ -26,6 +27,11 @@ const DEPLOYED: Around = Around {
 };
 
 fn chain(around: &Around, inputs: &Inputs, variants: &[&str]) -> Outcome {
+    chain_beside(around, inputs, variants, &[])
+}
+
+/// Known bugs beside the variants.
+fn chain_beside(around: &Around, inputs: &Inputs, variants: &[&str], faults: &[Fault]) -> Outcome {
     let checkpoint =
         Checkpoint::synthetic(SyntheticModel::Tiny, 0).expect("a synthetic model opens");
     let recipes: Vec<MixRecipe> = builtin()
@@ -37,6 +43,7 @@ fn chain(around: &Around, inputs: &Inputs, variants: &[&str]) -> Outcome {
     let plan = Plan {
         backend: &Emulate::new(Arch::Sm120, Level::detect()),
         recipes: &recipes,
+        faults,
         products: &products,
         time: false,
         against: &catalogue::fp32(),
@@ -251,4 +258,51 @@ fn a_forecast_is_fitted_to_flash_and_held_against_pro() {
         .expect("one variant");
     assert!(growth.median.is_none() && growth.held_out.is_empty());
     assert!(growth.laws[0].contains("depths"), "{:?}", growth.laws);
+}
+
+/// In fp32, where rounding leaves least room, so that whatever is seen is the bug.
+#[test]
+fn known_bugs_are_far_outside_rounding_after_one_layer() {
+    let faults = [Fault::TransposedComb, Fault::PostWithoutFactor];
+    let outcome = chain_beside(
+        &DEPLOYED,
+        &Inputs::Normal,
+        &["fp32", "bf16-prenorm"],
+        &faults,
+    );
+    Records::new(outcome.records.clone()).expect("every key is unique");
+    let found = findings(&outcome.records);
+    let first: Vec<_> = found.iter().filter(|one| one.place == "L0.ffn").collect();
+    assert_eq!(first.len(), 2);
+    for one in first {
+        assert!(one.rel_l2.0 > 1e-2 && one.times.0 > 5.0, "{one:?}");
+        assert!(one.worst_rel_l2.0 < 1e-2, "{one:?}");
+    }
+    let verdicts = verdict::judge(&outcome.records, &[], &[], &VerdictLimits::default());
+    let names: Vec<&str> = verdicts.iter().map(|one| one.variant.as_str()).collect();
+    assert_eq!(names, ["fp32", "bf16-prenorm"], "a bug is no variant");
+}
+
+#[test]
+fn a_bug_at_one_layer_leaves_the_layers_before_it_alone() {
+    let around = Around {
+        sites_on: SitesOn::Layer(2),
+        ..DEPLOYED
+    };
+    let outcome = chain_beside(
+        &around,
+        &Inputs::Normal,
+        &["fp32"],
+        &[Fault::TransposedComb],
+    );
+    let streams = |faulty: bool| -> Vec<f64> {
+        let rows = outcome.records.iter().filter(|row| {
+            row.key.fault.is_some() == faulty && row.key.stage.as_deref() == Some("streams")
+        });
+        rows.map(|row| row.measures.get("rel_l2").expect("rel_l2").as_f64())
+            .collect()
+    };
+    let (without, with) = (streams(false), streams(true));
+    assert_eq!(without[..4], with[..4]);
+    assert!(with[4] > 3.0 * without[4], "{} {}", with[4], without[4]);
 }

@@ -8,7 +8,10 @@ use crate::{
     backend::{Backend, BackendError},
     format::Format,
     recipe::{MixRecipe, NormPlacement, Storage, splits::Launch},
-    suite::case::{Case, Stages64, append},
+    suite::{
+        case::{Case, Stages64, append},
+        fault::Variant,
+    },
 };
 
 /// A place in the operation where values are compared.
@@ -122,13 +125,13 @@ impl Candidate {
     /// The backend cannot run the recipe.
     pub fn run(
         backend: &dyn Backend,
-        recipe: &MixRecipe,
+        variant: Variant<'_>,
         case: &Case,
         launch: Launch,
     ) -> Result<Self, BackendError> {
-        let mix = backend.mix(recipe, &case.mix_inputs(launch))?;
+        let mix = variant.mix(backend, &case.mix_inputs(launch))?;
         let splits = Some(mix.splits);
-        Self::from_mixes(backend, recipe, case, [mix.dot, mix.mixes], splits)
+        Self::from_mixes(backend, variant, case, [mix.dot, mix.mixes], splits)
     }
 
     /// The outputs of some tokens.
@@ -151,13 +154,14 @@ impl Candidate {
     /// A device that fails.
     pub fn from_mixes(
         backend: &dyn Backend,
-        recipe: &MixRecipe,
+        variant: Variant<'_>,
         case: &Case,
         [dot, mixes]: [Array2<f32>; 2],
         splits: Option<usize>,
     ) -> Result<Self, BackendError> {
         let inputs = case.split_inputs(mixes.view());
-        let split = backend.split_sinkhorn(&recipe.epilogue, &inputs)?;
+        let split = backend.split_sinkhorn(&variant.recipe.epilogue, &inputs)?;
+        let split = variant.spoil(split, case.hc);
         Ok(Self {
             dot,
             mixes,

@@ -39,9 +39,9 @@ pub fn measure(
     let other = fp32(plan, case, plan.against, &projected.against.pre)?;
     let own: Vec<_> = projected
         .variants(plan)
-        .map(|(recipe, outputs)| {
-            (recipe != plan.against)
-                .then(|| fp32(plan, case, recipe, &outputs.candidate.pre))
+        .map(|(variant, outputs)| {
+            (variant != plan.against.into())
+                .then(|| fp32(plan, case, variant.recipe, &outputs.candidate.pre))
                 .transpose()
         })
         .collect::<Result<_, _>>()?;

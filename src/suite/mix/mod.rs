@@ -152,7 +152,7 @@ fn run_case<'a>(
     let variants: Vec<_> = projected.variants(plan).zip(&layer_inputs).collect();
     let records = variants
         .into_par_iter()
-        .map(|((recipe, outputs), layer_input)| rows.records(recipe, outputs, layer_input))
+        .map(|((variant, outputs), layer_input)| rows.records(variant, outputs, layer_input))
         .collect::<Result<Vec<_>, _>>()?;
     let times = &outcome.times;
     let timed = records.into_iter().flatten().map(|mut record| {

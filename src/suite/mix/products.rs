@@ -43,8 +43,13 @@ pub fn run(
             Zip::from(mixes.axis_iter_mut(Axis(0)))
                 .and(&factors)
                 .for_each(|mut row, &factor| row *= factor);
-            let candidate =
-                Candidate::from_mixes(plan.backend, &surroundings, case, [dot, mixes], None)?;
+            let candidate = Candidate::from_mixes(
+                plan.backend,
+                (&surroundings).into(),
+                case,
+                [dot, mixes],
+                None,
+            )?;
             let outputs = Outputs {
                 candidate,
                 model: None,

@@ -20,6 +20,7 @@ use crate::{
     suite::{
         Plan, SuiteError,
         case::{Case, References, Stages64, Truth},
+        fault::{Fault, Variant},
     },
 };
 use ndarray::Array2;
@@ -39,7 +40,7 @@ pub struct Projected {
     pub against: Candidate,
     /// The mixes of recipe `fp32`, and the ranges it cut K into.
     pub yardstick: Yardstick,
-    /// Per recipe of the plan.
+    /// Per variant of the plan.
     pub candidates: Vec<Outputs>,
     /// Per product of the plan, with what surrounds it.
     pub products: Vec<(MixRecipe, Outputs)>,
@@ -82,11 +83,13 @@ impl Projected {
         };
         let slice = |rows: Range<usize>| {
             let part = case.tokens(rows.clone());
-            let ran = |recipe: &MixRecipe| {
-                let found = of_device.iter().find(|(known, _)| **known == *recipe);
-                match found {
-                    Some((_, candidate)) => Ok(candidate.rows(rows.clone())),
-                    None => Candidate::run(plan.backend, recipe, &part, launch),
+            let ran = |variant: Variant<'_>| {
+                let is_known = |known: &&OnDevice<'_>| {
+                    *known.recipe == *variant.recipe && known.fault == variant.fault
+                };
+                match of_device.iter().find(is_known) {
+                    Some(known) => Ok(known.candidate.rows(rows.clone())),
+                    None => Candidate::run(plan.backend, variant, &part, launch),
                 }
             };
             slice(plan, &part, launch, &ran)
@@ -99,16 +102,15 @@ impl Projected {
         Ok(whole)
     }
 
-    /// Every variant: recipes, then products.
+    /// Every variant: those of the plan, then products.
     pub fn variants<'a>(
         &'a self,
         plan: &'a Plan<'_>,
-    ) -> impl Iterator<Item = (&'a MixRecipe, &'a Outputs)> {
+    ) -> impl Iterator<Item = (Variant<'a>, &'a Outputs)> {
         let products = self.products.iter();
-        plan.recipes
-            .iter()
+        plan.variants()
             .zip(&self.candidates)
-            .chain(products.map(|(surroundings, outputs)| (surroundings, outputs)))
+            .chain(products.map(|(surroundings, outputs)| (surroundings.into(), outputs)))
     }
 
     fn append(&mut self, later: &Self) {
@@ -125,18 +127,35 @@ impl Projected {
     }
 }
 
-/// What the device makes of the whole batch under every recipe that is asked for.
+/// What a device made of a whole batch.
+struct OnDevice<'a> {
+    recipe: Cow<'a, MixRecipe>,
+    fault: Option<Fault>,
+    candidate: Candidate,
+}
+
+/// What the device makes of the whole batch as every variant that is asked for.
 fn of_device<'a>(
     plan: &'a Plan<'_>,
     case: &Case,
     launch: Launch,
-) -> Result<Vec<(Cow<'a, MixRecipe>, Candidate)>, SuiteError> {
-    let asked = plan.recipes.iter().chain([plan.against]).map(Cow::Borrowed);
-    let mut ran: Vec<(Cow<'a, MixRecipe>, Candidate)> = Vec::new();
-    for recipe in asked.chain([Cow::Owned(catalogue::fp32())]) {
-        if ran.iter().all(|(known, _)| *known != recipe) {
-            let candidate = Candidate::run(plan.backend, &recipe, case, launch)?;
-            ran.push((recipe, candidate));
+) -> Result<Vec<OnDevice<'a>>, SuiteError> {
+    let asked = plan.variants().chain([plan.against.into()]);
+    let asked = asked.map(|variant| (Cow::Borrowed(variant.recipe), variant.fault));
+    let mut ran: Vec<OnDevice<'a>> = Vec::new();
+    for (recipe, fault) in asked.chain([(Cow::Owned(catalogue::fp32()), None)]) {
+        let is_it = |known: &OnDevice<'_>| known.recipe == recipe && known.fault == fault;
+        if !ran.iter().any(is_it) {
+            let variant = Variant {
+                recipe: &recipe,
+                fault,
+            };
+            let candidate = Candidate::run(plan.backend, variant, case, launch)?;
+            ran.push(OnDevice {
+                recipe,
+                fault,
+                candidate,
+            });
         }
     }
     Ok(ran)
@@ -146,18 +165,20 @@ fn slice(
     plan: &Plan<'_>,
     case: &Case,
     launch: Launch,
-    ran: &(dyn Fn(&MixRecipe) -> Result<Candidate, BackendError> + Sync),
+    ran: &(dyn Fn(Variant<'_>) -> Result<Candidate, BackendError> + Sync),
 ) -> Result<Projected, SuiteError> {
-    let recipes: Vec<&MixRecipe> = plan.recipes.iter().collect();
+    let variants: Vec<Variant<'_>> = plan.variants().collect();
+    let recipes: Vec<&MixRecipe> = variants.iter().map(|variant| variant.recipe).collect();
     let references = References::new(plan.level, case, launch, &recipes);
-    let against = ran(plan.against)?;
+    let against = ran(plan.against.into())?;
     let yardstick = yardstick(plan, &against, ran)?;
-    let outputs = |index: usize, recipe: &MixRecipe| -> Result<Outputs, SuiteError> {
+    let outputs = |index: usize, variant: Variant<'_>| -> Result<Outputs, SuiteError> {
+        let recipe = variant.recipe;
         let exact = references.exact(index, recipe);
-        let candidate = if recipe == plan.against {
+        let candidate = if variant == plan.against.into() {
             against.clone()
         } else {
-            ran(recipe)?
+            ran(variant)?
         };
         let model = Model {
             exact: exact.stages(case, &recipe.projection, &references.truth),
@@ -170,13 +191,13 @@ fn slice(
     };
     let bytes = size_of_val(case.x.as_slice().unwrap_or_default()).max(1);
     let together = (TOGETHER / bytes).max(1);
-    let mut candidates = Vec::with_capacity(recipes.len());
-    for (group, recipes) in recipes.chunks(together).enumerate() {
+    let mut candidates = Vec::with_capacity(variants.len());
+    for (group, variants) in variants.chunks(together).enumerate() {
         let first = group * together;
-        let group = recipes
+        let group = variants
             .par_iter()
             .enumerate()
-            .map(|(index, recipe)| outputs(first + index, recipe))
+            .map(|(index, variant)| outputs(first + index, *variant))
             .collect::<Result<Vec<_>, _>>()?;
         candidates.extend(group);
     }
@@ -192,13 +213,13 @@ fn slice(
 fn yardstick(
     plan: &Plan<'_>,
     against: &Candidate,
-    ran: &dyn Fn(&MixRecipe) -> Result<Candidate, BackendError>,
+    ran: &dyn Fn(Variant<'_>) -> Result<Candidate, BackendError>,
 ) -> Result<Yardstick, SuiteError> {
     let fp32 = catalogue::fp32();
     let own = if *plan.against == fp32 {
         against.clone()
     } else {
-        ran(&fp32)?
+        ran((&fp32).into())?
     };
     Ok(Yardstick {
         mixes: own.mixes,

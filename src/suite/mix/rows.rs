@@ -25,6 +25,7 @@ use crate::{
     suite::{
         Plan, SuiteError,
         case::{Case, Exact, Truth},
+        fault::Variant,
         record_key,
     },
     tensor_core::Rule,
@@ -54,10 +55,11 @@ impl Rows<'_> {
     /// A record per stage.
     pub fn records(
         &self,
-        recipe: &MixRecipe,
+        variant: Variant<'_>,
         outputs: &Outputs,
         layer_input: &LayerInput,
     ) -> Result<Vec<Record>, SuiteError> {
+        let recipe = variant.recipe;
         let candidate = &outputs.candidate;
         STAGES
             .iter()
@@ -81,7 +83,7 @@ impl Rows<'_> {
                 let key = Key {
                     suite: "mix".to_owned(),
                     stage: Some(stage.name().to_owned()),
-                    ..record_key(self.plan, self.case, &recipe.name, candidate.splits)
+                    ..record_key(self.plan, self.case, &variant, candidate.splits)
                 };
                 Ok(Record { key, measures })
             })
@@ -94,7 +96,7 @@ impl Rows<'_> {
         let key = Key {
             suite: "mix".to_owned(),
             stage: Some(Stage::Mixes.name().to_owned()),
-            ..record_key(self.plan, self.case, &fp32.name, yardstick.splits)
+            ..record_key(self.plan, self.case, &fp32.into(), yardstick.splits)
         };
         let stage = error::Stage {
             got: slice(yardstick.mixes.view()),

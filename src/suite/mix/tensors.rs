@@ -26,6 +26,7 @@ use crate::{
     suite::{
         Plan,
         case::Case,
+        fault::Variant,
         tensors::{NamedTensor, Stored, Tensors, Values},
     },
 };
@@ -60,8 +61,8 @@ impl Tensors for SiteTensors<'_> {
                     None => self.layer_input64(name, truth.pre.view()),
                 });
             }
-            for (recipe, outputs) in self.projected.variants(self.plan) {
-                tensors.extend(self.of_variant(&name, stage, recipe, outputs));
+            for (variant, outputs) in self.projected.variants(self.plan) {
+                tensors.extend(self.of_variant(&name, stage, variant, outputs));
             }
         }
         tensors
@@ -74,10 +75,11 @@ impl SiteTensors<'_> {
         &'s self,
         stage_name: &str,
         stage: Stage,
-        recipe: &'s MixRecipe,
+        variant: Variant<'s>,
         outputs: &'s Outputs,
     ) -> Vec<NamedTensor<'s>> {
-        let name = format!("{stage_name}.{}", recipe.name);
+        let recipe = variant.recipe;
+        let name = format!("{stage_name}.{variant}");
         let stored = Stored::of(stage.format(recipe));
         let mut tensors = vec![match stage.got(&outputs.candidate) {
             Some(values) => NamedTensor::fp32(name.clone(), stored, values),

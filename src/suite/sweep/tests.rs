@@ -36,6 +36,7 @@ fn with_plan<T>(
         checkpoint,
         backend,
         recipes,
+        faults: &[],
         products: &[],
         time: false,
         against: &fp32(),

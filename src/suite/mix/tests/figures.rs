@@ -216,3 +216,30 @@ fn first_columns(case: &Case, depth: usize) -> Case {
         ..case.clone()
     }
 }
+
+/// ε = 1e-6 beside a root of 1e-3 or of 1: (√(r²+ε) − r − ε)/√(r²+ε), by pencil 4.135e-1 and 5e-7.
+#[test]
+fn eps_outside_the_root_shows_in_small_streams_and_hides_in_others() {
+    for (inputs, low, high) in [
+        (Inputs::Scaled(1e-3), 0.41, 0.418),
+        (Inputs::Normal, 4e-7, 8e-7),
+    ] {
+        let setup = Setup {
+            inputs,
+            recipes: builtin().into_iter().take(1).collect(),
+            faults: vec![Fault::EpsOutsideRoot],
+            layers: vec![0],
+            tokens: Some(TOKENS),
+            ..Setup::synthetic(SyntheticModel::Flash)
+        };
+        let outcome = setup.run();
+        let of_fault = outcome
+            .records
+            .iter()
+            .filter(|row| row.key.fault.is_some() && row.key.stage.as_deref() == Some("mixes"));
+        for row in of_fault {
+            let rel_l2 = row.measures.get("rel_l2").expect("rel_l2").as_f64();
+            assert!((low..high).contains(&rel_l2), "{} {rel_l2:e}", row.key);
+        }
+    }
+}
