@@ -494,7 +494,7 @@ fn a_known_bug_is_refused_where_it_cannot_be() {
     let scene = Scene::new();
     refused(
         &scene,
-        "synthetic:tiny --fault eps-outside-root --against bf16-prenorm",
+        "--fault eps-outside-root --against bf16-prenorm",
         &[
             "--fault eps-outside-root",
             "bf16-prenorm",
@@ -503,12 +503,12 @@ fn a_known_bug_is_refused_where_it_cannot_be() {
     );
     refused(
         &scene,
-        "synthetic:tiny --fault transposed-comb --sweep tokens=1,2",
+        "--fault transposed-comb --sweep tokens=1,2",
         &["--fault", "--sweep"],
     );
     refused(
         &scene,
-        "synthetic:tiny --fault upside-down",
+        "--fault upside-down",
         &["upside-down"],
     );
 }
