@@ -30,7 +30,7 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
     if let Some(fault) = &key.fault {
         flag("--fault", fault.clone());
     }
-    if key.suite == "chain" {
+    if key.residual.is_some() {
         flag("--layers", layers_before(report, key));
         for (name, value) in [
             ("--residual", &key.residual),

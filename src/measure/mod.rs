@@ -3,6 +3,7 @@
 //! * [`error`]: every error measure of one stage's output against the fp64 reference.
 //! * [`stages`]: the same for stages whose rows are made while they are measured.
 //! * [`against`]: the distance of one variant to another, where truth plays no part.
+//! * [`contributions`]: what several errors come to together, and how much of it each is.
 //! * [`deviation`]: how far a Sinkhorn matrix is from doubly stochastic.
 //! * [`growth`]: how a measure grows with depth, and what it comes to at another depth.
 //! * [`bound`]: the a priori bound of a unit's own arithmetic, and the drift expected of it.
@@ -18,6 +19,7 @@
 pub mod against;
 pub mod bound;
 mod class;
+pub mod contributions;
 pub mod deviation;
 pub mod error;
 mod fold;

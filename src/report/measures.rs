@@ -122,6 +122,12 @@ measures! {
     operand_rel_l2: Value, Smaller;
     /// ‖g−e‖ / ‖e‖: what the unit and the order of operations cost.
     arith_rel_l2: Value, Smaller;
+    /// A source's share of the predicted square of a budget's total.
+    share: Value, Neither;
+    /// Twice the inner product of two sources' errors over the measured square.
+    cross: Value, Neither;
+    /// What a budget's sources come to, over what is measured.
+    explained: Value, Neither;
     /// The largest |g−e| / bound; above 1 it is not rounding.
     bound_ratio: Value, Smaller;
     /// The drift expected of an accumulator that rounds toward zero, relative to e.

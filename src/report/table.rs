@@ -3,6 +3,7 @@
 //! A pure function of the report and a width. At 80 columns everything fits: numbers lose digits
 //! first, the names of variants last (the verdict sentences give them in full).
 
+mod budget;
 mod chain;
 mod faults;
 mod variants;
@@ -68,6 +69,7 @@ pub fn render(report: &Report, layout: Layout) -> String {
     }
     parts.extend(chain::render(report, layout.width));
     parts.extend(faults::render(report, layout.width));
+    parts.extend(budget::render(report, layout.width));
     if layout.verbose {
         for name in summary::variants(&report.records) {
             let rows = summary::suite_rows(&report.records, "chain", name);

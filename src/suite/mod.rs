@@ -6,6 +6,7 @@
 //! the number of splits; [`crosscheck`] compares two backends; [`vectors`] replays recorded tensor-core results. A new suite is a new file
 //! and a line here. What may not live here: printing, file formats, limits.
 
+pub mod budget;
 pub mod case;
 pub mod chain;
 pub mod crosscheck;

@@ -506,9 +506,5 @@ fn a_known_bug_is_refused_where_it_cannot_be() {
         "--fault transposed-comb --sweep tokens=1,2",
         &["--fault", "--sweep"],
     );
-    refused(
-        &scene,
-        "--fault upside-down",
-        &["upside-down"],
-    );
+    refused(&scene, "--fault upside-down", &["upside-down"]);
 }

@@ -146,6 +146,8 @@ pub enum Suite {
     Mix,
     /// All layers one after the other: how the error grows with depth.
     Chain,
+    /// Where the error comes from, source by source, at single sites and along the chain.
+    Budget,
 }
 
 /// What the streams of a chain are stored in.

@@ -26,7 +26,7 @@ use crate::{
     gate::{self, Thresholds},
     recipe::library::LibraryProduct,
     report::{Class, GateOutcome, Measures, Record, Records, Report, json},
-    suite::{Plan, chain, mix, sweep},
+    suite::{Plan, budget, chain, mix, sweep},
     verdict::{self, VerdictLimits},
 };
 
@@ -98,7 +98,7 @@ fn plan<'a>(
 
 /// Whether every gate passed, and no variant did what rounding cannot explain or yielded what
 /// nobody can use. A sweep has no verdicts, so its rows are held to the same limit of what is broken. A known bug
-/// is there to be seen, and fails nothing.
+/// is there to be seen, and fails nothing. A budget has to add up.
 fn is_good(report: &Report, limits: &VerdictLimits) -> bool {
     let is_usable = |class| !matches!(class, Class::Structural | Class::Broken);
     let is_sound = |record: &Record| {
@@ -115,6 +115,7 @@ fn is_good(report: &Report, limits: &VerdictLimits) -> bool {
             .iter()
             .all(|verdict| is_usable(verdict.verdict))
         && report.records.iter().all(is_sound)
+        && report.records.iter().all(budget::is_complete)
 }
 
 fn measure(
@@ -156,11 +157,16 @@ fn measure(
             };
             let outcome = chain::run(&plan, &settings.around, outputs.sink(), &tell)?;
             if seed == args.seed {
-                provenance.add_chain(&outcome);
+                provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
             }
             records.extend(outcome.records);
             provenance.non_finite.extend(outcome.non_finite);
         }
+    }
+    if args.suite.contains(&Suite::Budget) {
+        let outcome = budget::run(plan, &settings.around, &tell)?;
+        provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
+        records.extend(outcome.records);
     }
     let verdicts = verdict::judge(
         &records,

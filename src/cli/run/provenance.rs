@@ -20,7 +20,7 @@ use crate::{
     },
     suite::{
         Plan, Skip,
-        chain::{self, forecast::forecasts},
+        chain::forecast::forecasts,
         fault::findings::findings,
         mix::{products::Probed, times::Times},
     },
@@ -69,9 +69,9 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// What a chain read and left out, beside what was read before: its digest covers the norms and the head as well.
-    pub fn add_chain(&mut self, outcome: &chain::Outcome) {
-        let own = outcome.digest.clone();
+    /// What a further suite read and left out, beside what was read before.
+    pub fn add(&mut self, digest: &Sha256, stored_types: &[String], skipped: &[Skip]) {
+        let own = digest.clone();
         self.digest = Some(match self.digest.take() {
             Some(mut before) => {
                 before.update(own.finalize());
@@ -79,12 +79,12 @@ impl<'a> Provenance<'a> {
             }
             None => own,
         });
-        for stored in &outcome.stored_types {
+        for stored in stored_types {
             if !self.stored_types.contains(stored) {
                 self.stored_types.push(stored.clone());
             }
         }
-        self.skipped.extend(outcome.skipped.iter().cloned());
+        self.skipped.extend(skipped.iter().cloned());
     }
 
     /// The whole report.

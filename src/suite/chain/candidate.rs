@@ -48,7 +48,7 @@ pub struct Passed {
 
 impl<'a> Walker<'a> {
     /// A variant before its first site.
-    pub(super) fn new(
+    pub(in crate::suite) fn new(
         plan: &'a Plan<'a>,
         around: &'a Around,
         variant: Variant<'a>,

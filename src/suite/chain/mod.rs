@@ -22,16 +22,16 @@
 //! The stand-in for a sublayer is not under test: its arithmetic is fp64, rounded once to fp32.
 //! Memory is bounded by one site's weights and the streams of every candidate.
 
-mod candidate;
+pub(super) mod candidate;
 mod finite;
 pub mod forecast;
 mod head;
-mod link;
+pub(super) mod link;
 pub mod rows;
 mod tensors;
 #[cfg(test)]
 mod tests;
-mod truth;
+pub(super) mod truth;
 
 use std::fmt;
 
@@ -107,7 +107,7 @@ impl fmt::Display for SitesOn {
 
 /// The order in which `pre` and collapse follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+pub(super) enum Order {
     /// A site collapses with its own `pre`.
     Own,
     /// With that of the site before: V4.1.
@@ -115,7 +115,7 @@ enum Order {
 }
 
 impl Order {
-    fn of(family: Family) -> Self {
+    pub(super) fn of(family: Family) -> Self {
         match family {
             Family::V41Flash => Self::Delayed,
             _ => Self::Own,

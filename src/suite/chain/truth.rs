@@ -2,7 +2,7 @@
 
 use ndarray::{Array2, ArrayView2};
 use ulpdrift_reference::{
-    mix::{mixes, rms_factor, split_sinkhorn},
+    mix::{Split, mixes, rms_factor, split_sinkhorn},
     simd::Level,
     squares::squares64,
     streams,
@@ -15,6 +15,7 @@ use super::{
 use crate::suite::case::Case;
 
 /// The fp64 chain as far as it has come.
+#[derive(Clone)]
 pub struct Truth {
     level: Level,
     order: Order,
@@ -32,7 +33,7 @@ pub struct Passed {
 
 impl Truth {
     /// The chain before its first site.
-    pub(super) fn new(level: Level, start: &Start, order: Order) -> Self {
+    pub(in crate::suite) fn new(level: Level, start: &Start, order: Order) -> Self {
         Self {
             level,
             order,
@@ -44,21 +45,25 @@ impl Truth {
     /// Goes through one site.
     pub fn pass(&mut self, link: &Link) -> Passed {
         let split = split_sinkhorn(self.mixes(&link.site).view(), &link.site.split_params());
-        let pre = match self.order {
-            Order::Own => split.pre.view(),
-            Order::Delayed => self.carried.view(),
-        };
-        let y = streams::collapse(self.level, pre, self.x.view());
+        let y = self.collapse(self.gates(&split).view());
         let f = streams::rms_norm(y.view(), &link.norm, link.site.norm_eps);
-        self.x = streams::recombine(
-            self.level,
-            self.x.view(),
-            f.view(),
-            split.post.view(),
-            split.comb.view(),
-        );
+        self.x = self.recombine(f.view(), &split);
         self.carried = split.pre;
         Passed { y }
+    }
+
+    /// The gates that collapse here, of a site that makes these.
+    pub fn gates(&self, split: &Split) -> Array2<f64> {
+        match self.order {
+            Order::Own => split.pre.clone(),
+            Order::Delayed => self.carried.clone(),
+        }
+    }
+
+    /// The streams behind a sublayer that made f.
+    pub fn recombine(&self, f: ArrayView2<'_, f64>, split: &Split) -> Array2<f64> {
+        let (post, comb) = (split.post.view(), split.comb.view());
+        streams::recombine(self.level, self.x.view(), f, post, comb)
     }
 
     /// The mixes of the streams as they are.

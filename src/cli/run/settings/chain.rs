@@ -83,14 +83,36 @@ pub fn check(
     sites: &[Site],
     products: &Products,
 ) -> anyhow::Result<()> {
-    if !args.suite.contains(&Suite::Chain) {
-        let is_default = args.residual == Residual::Bf16
-            && args.layer_io == LayerIo::Bf16
-            && args.sites_on == "all";
+    let (chain, budget) = (Suite::Chain, Suite::Budget);
+    let [has_chain, has_budget] = [chain, budget].map(|suite| args.suite.contains(&suite));
+    ensure!(
+        has_chain || args.sites_on == "all",
+        "--sites-on is of suite chain, which is not asked for; add --suite chain"
+    );
+    ensure!(
+        !has_budget || args.sites_on == "all",
+        "--sites-on {}: suite budget is of a variant at every site; drop one of the two",
+        args.sites_on
+    );
+    let is_default = args.residual == Residual::Bf16 && args.layer_io == LayerIo::Bf16;
+    ensure!(
+        has_chain || has_budget || is_default,
+        "--residual and --layer-io are of suites chain and budget, which are not asked for; add --suite chain"
+    );
+    for (flag, is_there) in [
+        ("--sweep", args.sweep.is_some()),
+        ("--crosscheck", args.crosscheck),
+        (
+            "--dump",
+            args.dump.is_some() && !has_chain && !args.suite.contains(&Suite::Mix),
+        ),
+    ] {
         ensure!(
-            is_default,
-            "--residual, --layer-io and --sites-on are of suite chain, which is not asked for; add --suite chain"
+            !has_budget || !is_there,
+            "--suite budget does not go with {flag}; drop one of the two"
         );
+    }
+    if !has_chain {
         return Ok(());
     }
     if !args.suite.contains(&Suite::Mix) {

@@ -1,0 +1,141 @@
+//! Where each variant's error comes from.
+
+use super::{plain_table, printable};
+use crate::report::{
+    Record, Report,
+    number::sci,
+    summary::{at_stage, median, suite_rows, values, variants},
+    wrap,
+};
+
+/// Stages in the order of the operation.
+const STAGES: [&str; 6] = ["mixes", "pre", "post", "comb", "y_bf16", "streams"];
+
+/// A blank that no line ends at.
+const KEPT: char = '\u{a0}';
+
+/// The smallest share and cross term that are told, in percent.
+const LEAST: f64 = 1.0;
+
+/// The table, if the suite ran.
+pub fn render(report: &Report, width: usize) -> Option<String> {
+    let lines: Vec<Vec<String>> = variants(&report.records)
+        .into_iter()
+        .flat_map(|variant| of_variant(&report.records, variant))
+        .collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let caption = "Budget: the error of each source alone, its share of the square of them all (signed parts added, the \
+                   rest in quadrature), median over sites; streams: after the last layer. explained: what they come to \
+                   over what is measured, the site furthest from 1.";
+    let header = ["variant", "stage", "measured", "explained", "sources"];
+    let table = plain_table(&header, &[0, 1, 4], fit(lines, width).into_iter());
+    Some(format!(
+        "{}\n\n{}",
+        wrap(caption, width, ""),
+        table.trim_fmt()
+    ))
+}
+
+/// The sources of a line go on below where they are too wide.
+fn fit(lines: Vec<Vec<String>>, width: usize) -> Vec<Vec<String>> {
+    let taken: usize = (0..4)
+        .map(|column| {
+            let cells = lines.iter().map(|line| line[column].chars().count());
+            cells.max().unwrap_or(0).max(9) + 1
+        })
+        .sum();
+    let room = width.saturating_sub(taken).max(20);
+    let mut fitted = Vec::new();
+    for line in lines {
+        for (number, sources) in wrap(&line[4], room, "").lines().enumerate() {
+            let mut cells = line.clone();
+            if number > 0 {
+                cells[..4].fill(String::new());
+            }
+            cells[4] = sources.replace(KEPT, " ");
+            fitted.push(cells);
+        }
+    }
+    fitted
+}
+
+fn of_variant(records: &[Record], variant: &str) -> Vec<Vec<String>> {
+    let all = suite_rows(records, "budget", variant);
+    let mut lines = Vec::new();
+    for stage in STAGES {
+        let mut rows = at_stage(&all, stage);
+        if stage == "streams" {
+            let last = rows.iter().map(|row| row.key.depth).max();
+            rows.retain(|row| Some(row.key.depth) == last);
+        }
+        let of = |source: &str| -> Vec<&Record> {
+            let is_it = |row: &&&Record| row.key.source.as_deref() == Some(source);
+            rows.iter().filter(is_it).copied().collect()
+        };
+        let total = of("total");
+        let Some(measured) = median(values(&total, "rel_l2")) else {
+            continue;
+        };
+        // NaN is the furthest of all.
+        let explained = values(&total, "explained").into_iter().reduce(|most, one| {
+            match (one - 1.0).abs() <= (most - 1.0).abs() {
+                true => most,
+                false => one,
+            }
+        });
+        lines.push(vec![
+            if lines.is_empty() {
+                printable(variant)
+            } else {
+                String::new()
+            },
+            stage.to_owned(),
+            sci(measured, 2),
+            explained.map_or_else(String::new, |value| format!("{value:.3}")),
+            sources(&rows, &of),
+        ]);
+    }
+    lines
+}
+
+/// `weight 50 % (1.7e-3), output 49 % (1.7e-3); weight*output 3 %`: the largest shares first, then the pairs that
+/// quadrature leaves out.
+fn sources<'a>(rows: &[&'a Record], of: &dyn Fn(&str) -> Vec<&'a Record>) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for source in rows.iter().filter_map(|row| row.key.source.as_deref()) {
+        if source != "total" && !names.contains(&source) {
+            names.push(source);
+        }
+    }
+    let percent = |value: f64| 100.0 * value;
+    let mut shares: Vec<(f64, String)> = Vec::new();
+    let mut pairs: Vec<String> = Vec::new();
+    for name in names {
+        let own = of(name);
+        if let Some(share) = median(values(&own, "share")).map(percent) {
+            let size = median(values(&own, "rel_l2")).map_or_else(String::new, |v| sci(v, 2));
+            if !(share < LEAST) {
+                shares.push((
+                    share,
+                    format!("{name}{KEPT}{share:.0}{KEPT}%{KEPT}({size})"),
+                ));
+            }
+        }
+        let largest = values(&own, "cross")
+            .into_iter()
+            .reduce(|most, one| if one.abs() <= most.abs() { most } else { one });
+        if let Some(cross) = largest.map(percent) {
+            pairs.push(format!("{name}{KEPT}{cross:+.0}{KEPT}%"));
+        }
+    }
+    shares.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let shares: Vec<String> = shares.into_iter().map(|(_, text)| text).collect();
+    let mut text = shares.join(", ");
+    if !pairs.is_empty() {
+        text.push_str("; cross terms at most ");
+        text.push_str(&pairs.join(", "));
+    }
+    text
+}

@@ -1,0 +1,263 @@
+//! The budget of a chain: chains in fp64, each with one source of error and nothing else.
+//!
+//! What the mixing kernel's sources are off by at a site is taken on the streams of the fp64 chain, stored as the
+//! candidate's are, and added to the mixes (gates, layer input, streams) of the chain that has this source:
+//! ```text
+//! m = mixes(X) + (state after − state before)             X that chain's own streams
+//! ```
+//! Storage of streams and layer inputs is rounded on the chain's own values. The candidate with all sources runs
+//! beside them, and what they come to is held against it: that they add up is measured, not so by construction.
+
+use ndarray::{Array2, ArrayView2, Zip};
+use rayon::prelude::*;
+use ulpdrift_reference::{mix::split_sinkhorn, streams};
+
+use super::{
+    mixing::{Mixing, States},
+    source::Source,
+};
+use crate::{
+    backend::RecombineInputs,
+    format::{Format, Rounding},
+    measure::contributions::Products,
+    recipe::{MixRecipe, Recombine, splits::Launch},
+    suite::{
+        Plan, SuiteError,
+        case::References,
+        chain::{
+            Around, Order,
+            link::{Link, Start},
+            truth::Truth,
+        },
+    },
+};
+
+/// The chains of one variant.
+pub struct Strands<'a> {
+    plan: &'a Plan<'a>,
+    around: &'a Around,
+    order: Order,
+    truth: Truth,
+    strands: Vec<(Source, Truth)>,
+}
+
+/// What the sources are off by at one site.
+struct Offsets {
+    /// At the mixes [T, N], by source.
+    mixes: Vec<(Source, Array2<f64>)>,
+    /// The epilogue at the gates [T, hc].
+    pre: Array2<f64>,
+    post: Array2<f64>,
+    /// Sinkhorn at the combination [T, hc·hc].
+    comb: Array2<f64>,
+    /// The collapse at the layer input [T, d].
+    y: Array2<f64>,
+    /// The recombination at the streams [T, hc·d].
+    next: Array2<f64>,
+}
+
+impl<'a> Strands<'a> {
+    /// The chains before their first site.
+    pub fn new(plan: &'a Plan<'a>, around: &'a Around, start: &Start, order: Order) -> Self {
+        let truth = Truth::new(plan.level, start, order);
+        let mut stored = truth.clone();
+        stored.x = round(truth.x.view(), around.residual);
+        let strands = vec![(Source::LayerIo, truth.clone()), (Source::Residual, stored)];
+        Self {
+            plan,
+            around,
+            order,
+            truth,
+            strands,
+        }
+    }
+
+    /// Goes through one site.
+    ///
+    /// # Errors
+    /// The backend cannot run the recipe.
+    pub fn pass(&mut self, link: &Link, recipe: &MixRecipe) -> Result<(), SuiteError> {
+        let offsets = self.offsets(link, recipe)?;
+        let arithmetic = [
+            Source::Epilogue,
+            Source::Sinkhorn,
+            Source::Collapse,
+            Source::Recombine,
+        ];
+        let by_mixes = offsets.mixes.iter().map(|(source, _)| *source);
+        for source in by_mixes.chain(arithmetic) {
+            if self.strands.iter().all(|(known, _)| *known != source) {
+                // It was not off by anything before.
+                self.strands.push((source, self.truth.clone()));
+            }
+        }
+        self.strands
+            .par_iter_mut()
+            .for_each(|(source, strand)| advance(*source, strand, link, self.around, &offsets));
+        self.truth.pass(link);
+        Ok(())
+    }
+
+    /// The sources, in their order, and what their chains are off by; the candidate's streams are `got`.
+    pub fn budget(&self, got: ArrayView2<'_, f32>) -> (Vec<Source>, Products) {
+        let mut strands: Vec<&(Source, Truth)> = self.strands.iter().collect();
+        strands.sort_by_key(|(source, _)| *source);
+        let rows: Vec<Products> = (0..self.truth.x.nrows())
+            .into_par_iter()
+            .map(|token| {
+                let mut products = Products::new(strands.len());
+                let truth = self.truth.x.row(token).to_vec();
+                let off = |row: &[f64]| -> Vec<f64> {
+                    row.iter().zip(&truth).map(|(a, b)| a - b).collect()
+                };
+                let errors: Vec<Vec<f64>> = strands
+                    .iter()
+                    .map(|(_, strand)| off(&strand.x.row(token).to_vec()))
+                    .collect();
+                let errors: Vec<&[f64]> = errors.iter().map(Vec::as_slice).collect();
+                products.add(&truth, &errors);
+                let got: Vec<f64> = got.row(token).iter().copied().map(f64::from).collect();
+                products.add_measured(off(&got).iter().map(|error| error * error).sum());
+                products
+            })
+            .collect();
+        let mut whole = Products::new(strands.len());
+        for row in &rows {
+            whole.append(row);
+        }
+        let sources = strands.iter().map(|(source, _)| *source).collect();
+        (sources, whole)
+    }
+
+    /// What the sources are off by on the fp64 chain's streams, stored as the candidate's are.
+    fn offsets(&self, link: &Link, recipe: &MixRecipe) -> Result<Offsets, SuiteError> {
+        let plan = self.plan;
+        let stored = self.around.residual;
+        let x = self
+            .truth
+            .x
+            .mapv(|value| stored.round_f64(value, Rounding::NearestEven));
+        let case = link.case(&x.into_shared(), stored);
+        let launch = Launch {
+            tokens: case.x.nrows(),
+            sms: plan.sms,
+        };
+        let mixing = Mixing {
+            level: plan.level,
+            backend: plan.backend,
+            case: &case,
+            launch,
+        };
+        let references = References::new(plan.level, &case, launch, &[recipe]);
+        let states = mixing.states(&references, 0, recipe)?;
+        let made = &states.candidate;
+        let split = split_sinkhorn(states.got.view(), &case.split_params());
+        let off = |got: &Array2<f32>, exact: &Array2<f64>| {
+            let mut off = got.mapv(f64::from);
+            off -= exact;
+            off
+        };
+        let pre = match self.order {
+            Order::Own => made.pre.clone(),
+            Order::Delayed => self.truth.carried.mapv(|gate| gate as f32),
+        };
+        let x64 = case.x.mapv(f64::from);
+        let wide = |values: &Array2<f32>| values.mapv(f64::from);
+        let y = plan
+            .backend
+            .collapse(&recipe.epilogue, pre.view(), case.x.view(), stored)?
+            .rows(0..launch.tokens)
+            .into_owned();
+        let exact_y = streams::collapse(plan.level, wide(&pre).view(), x64.view());
+        let f = streams::rms_norm(wide(&y).view(), &link.norm, link.site.norm_eps);
+        let f = f.mapv(|value| self.around.layer_io.round_f64(value, Rounding::NearestEven));
+        let inputs = RecombineInputs {
+            x: case.x.view(),
+            x_exact_in: stored,
+            f: f.view(),
+            f_exact_in: self.around.layer_io,
+            post: made.post.view(),
+            comb: made.comb.view(),
+        };
+        let next = plan.backend.recombine(&Recombine::FP32, &inputs)?;
+        let exact_next = streams::recombine(
+            plan.level,
+            x64.view(),
+            wide(&f).view(),
+            wide(&made.post).view(),
+            wide(&made.comb).view(),
+        );
+        Ok(Offsets {
+            pre: off(&made.pre, &split.pre),
+            post: off(&made.post, &split.post),
+            comb: off(&made.comb, &split.comb),
+            y: off(&y, &exact_y),
+            next: off(&next, &exact_next),
+            mixes: at_mixes(&states),
+        })
+    }
+}
+
+/// The sources that are off at the mixes, each by the state after less the state before.
+fn at_mixes(states: &States) -> Vec<(Source, Array2<f64>)> {
+    let steps = [
+        (Source::Weight, &states.weight, &states.truth),
+        (Source::X, &states.x, &states.truth),
+        (Source::Unit, &states.partials, &states.exact),
+        (Source::SplitSums, &states.summed, &states.partials),
+        (Source::Output, &states.stored, &states.summed),
+        (Source::Epilogue, &states.got, &states.stored),
+    ];
+    steps
+        .into_iter()
+        .filter(|(_, after, before)| !std::sync::Arc::ptr_eq(after, before))
+        .map(|(source, after, before)| (source, &**after - &**before))
+        .collect()
+}
+
+/// Takes the chain that has one source through one site.
+fn advance(source: Source, strand: &mut Truth, link: &Link, around: &Around, offsets: &Offsets) {
+    let mut mixes = strand.mixes(&link.site);
+    if let Some((_, off)) = offsets.mixes.iter().find(|(of, _)| *of == source) {
+        mixes += off;
+    }
+    let mut split = split_sinkhorn(mixes.view(), &link.site.split_params());
+    match source {
+        Source::Epilogue => {
+            split.pre += &offsets.pre;
+            split.post += &offsets.post;
+        }
+        Source::Sinkhorn => split.comb += &offsets.comb,
+        _ => {}
+    }
+    let pre = strand.gates(&split);
+    let mut y = strand.collapse(pre.view());
+    let io = (source == Source::LayerIo).then_some(around.layer_io);
+    if source == Source::Collapse {
+        y += &offsets.y;
+    }
+    if let Some(io) = io {
+        y = round(y.view(), io);
+    }
+    let mut f = streams::rms_norm(y.view(), &link.norm, link.site.norm_eps);
+    if let Some(io) = io {
+        f = round(f.view(), io);
+    }
+    let mut next = strand.recombine(f.view(), &split);
+    match source {
+        Source::Recombine => next += &offsets.next,
+        Source::Residual => next = round(next.view(), around.residual),
+        _ => {}
+    }
+    strand.x = next;
+    strand.carried = split.pre;
+}
+
+/// Values as a format holds them.
+fn round(values: ArrayView2<'_, f64>, format: Format) -> Array2<f64> {
+    let mut rounded = values.to_owned();
+    Zip::from(&mut rounded).par_for_each(|value| {
+        *value = f64::from(format.round_f64(*value, Rounding::NearestEven));
+    });
+    rounded
+}
