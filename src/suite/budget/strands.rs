@@ -5,7 +5,8 @@
 //! ```text
 //! m = mixes(X) + (state after − state before)             X that chain's own streams
 //! ```
-//! Storage of streams and layer inputs is rounded on the chain's own values. The candidate with all sources runs
+//! Storage of streams and layer inputs is rounded on the chain's own values; stored as fp32, what the kernels make in
+//! fp32 is not rounded once more, so that only the stand-in for the sublayer is. The candidate with all sources runs
 //! beside them, and what they come to is held against it: that they add up is measured, not so by construction.
 
 use ndarray::{Array2, ArrayView2, Zip};
@@ -60,9 +61,12 @@ impl<'a> Strands<'a> {
     /// The chains before their first site.
     pub fn new(plan: &'a Plan<'a>, around: &'a Around, start: &Start, order: Order) -> Self {
         let truth = Truth::new(plan.level, start, order);
-        let mut stored = truth.clone();
-        stored.x = round(truth.x.view(), around.residual);
-        let strands = vec![(Source::LayerIo, truth.clone()), (Source::Residual, stored)];
+        let mut strands = vec![(Source::LayerIo, truth.clone())];
+        if around.residual != Format::F32 {
+            let mut stored = truth.clone();
+            stored.x = round(truth.x.view(), around.residual);
+            strands.push((Source::Residual, stored));
+        }
         Self {
             plan,
             around,
@@ -236,7 +240,7 @@ fn advance(source: Source, strand: &mut Truth, link: &Link, around: &Around, off
     if source == Source::Collapse {
         y += &offsets.y;
     }
-    if let Some(io) = io {
+    if let Some(io) = io.filter(|io| *io != Format::F32) {
         y = round(y.view(), io);
     }
     let mut f = streams::rms_norm(y.view(), &link.norm, link.site.norm_eps);

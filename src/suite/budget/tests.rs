@@ -173,6 +173,7 @@ fn a_budget_that_does_not_add_up_is_noticed() {
         key: Key {
             suite: suite.to_owned(),
             stage: Some(stage.to_owned()),
+            tokens: 512,
             ..Key::default()
         },
         measures: Measures {
