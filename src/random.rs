@@ -34,6 +34,8 @@ pub enum Purpose {
     Outlier = 2,
     /// How the four streams of `copies` differ; token = row.
     Copies = 3,
+    /// A perturbation of the streams before a layer; token = row.
+    Perturbation = 4,
     /// A synthetic weight; layer and token say which one (see `checkpoint::synthetic`).
     Weight = 16,
     /// Where the wide entries of a heavy-tailed synthetic weight lie.

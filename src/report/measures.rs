@@ -122,6 +122,8 @@ measures! {
     operand_rel_l2: Value, Smaller;
     /// ‖g−e‖ / ‖e‖: what the unit and the order of operations cost.
     arith_rel_l2: Value, Smaller;
+    /// The streams' relative error at the end over that of the perturbation that entered.
+    gain: Value, Neither;
     /// A source's share of the predicted square of a budget's total.
     share: Value, Neither;
     /// Twice the inner product of two sources' errors over the measured square.

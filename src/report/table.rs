@@ -6,6 +6,7 @@
 mod budget;
 mod chain;
 mod faults;
+mod gains;
 mod variants;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -70,6 +71,7 @@ pub fn render(report: &Report, layout: Layout) -> String {
     parts.extend(chain::render(report, layout.width));
     parts.extend(faults::render(report, layout.width));
     parts.extend(budget::render(report, layout.width));
+    parts.extend(gains::render(report, layout.width));
     if layout.verbose {
         for name in summary::variants(&report.records) {
             let rows = summary::suite_rows(&report.records, "chain", name);

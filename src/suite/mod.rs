@@ -12,6 +12,7 @@ pub mod chain;
 pub mod crosscheck;
 pub mod fault;
 pub mod feed;
+pub mod gains;
 pub mod mix;
 pub mod sweep;
 pub mod tensors;

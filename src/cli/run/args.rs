@@ -148,6 +148,8 @@ pub enum Suite {
     Chain,
     /// Where the error comes from, source by source, at single sites and along the chain.
     Budget,
+    /// What the end of the model makes of an error that enters at one place.
+    Gains,
 }
 
 /// What the streams of a chain are stored in.

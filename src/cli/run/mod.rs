@@ -26,7 +26,7 @@ use crate::{
     gate::{self, Thresholds},
     recipe::library::LibraryProduct,
     report::{Class, GateOutcome, Measures, Record, Records, Report, json},
-    suite::{Plan, budget, chain, mix, sweep},
+    suite::{Plan, budget, chain, gains, mix, sweep},
     verdict::{self, VerdictLimits},
 };
 
@@ -165,6 +165,11 @@ fn measure(
     }
     if args.suite.contains(&Suite::Budget) {
         let outcome = budget::run(plan, &settings.around, &tell)?;
+        provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
+        records.extend(outcome.records);
+    }
+    if args.suite.contains(&Suite::Gains) {
+        let outcome = gains::run(plan, &settings.around, &tell)?;
         provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
         records.extend(outcome.records);
     }

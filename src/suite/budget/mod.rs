@@ -11,6 +11,7 @@
 //! | `total` | `rel_l2` measured, `slope` the sum of signed parts, `explained`: predicted over measured |
 
 mod mixing;
+pub(super) mod offsets;
 mod site;
 pub mod source;
 mod strands;

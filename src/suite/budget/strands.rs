@@ -13,18 +13,13 @@ use ndarray::{Array2, ArrayView2, Zip};
 use rayon::prelude::*;
 use ulpdrift_reference::{mix::split_sinkhorn, streams};
 
-use super::{
-    mixing::{Mixing, States},
-    source::Source,
-};
+use super::{offsets::Offsets, source::Source};
 use crate::{
-    backend::RecombineInputs,
     format::{Format, Rounding},
     measure::contributions::Products,
-    recipe::{MixRecipe, Recombine, splits::Launch},
+    recipe::{MixRecipe, splits::Launch},
     suite::{
         Plan, SuiteError,
-        case::References,
         chain::{
             Around, Order,
             link::{Link, Start},
@@ -37,24 +32,8 @@ use crate::{
 pub struct Strands<'a> {
     plan: &'a Plan<'a>,
     around: &'a Around,
-    order: Order,
     truth: Truth,
     strands: Vec<(Source, Truth)>,
-}
-
-/// What the sources are off by at one site.
-struct Offsets {
-    /// At the mixes [T, N], by source.
-    mixes: Vec<(Source, Array2<f64>)>,
-    /// The epilogue at the gates [T, hc].
-    pre: Array2<f64>,
-    post: Array2<f64>,
-    /// Sinkhorn at the combination [T, hc·hc].
-    comb: Array2<f64>,
-    /// The collapse at the layer input [T, d].
-    y: Array2<f64>,
-    /// The recombination at the streams [T, hc·d].
-    next: Array2<f64>,
 }
 
 impl<'a> Strands<'a> {
@@ -70,7 +49,6 @@ impl<'a> Strands<'a> {
         Self {
             plan,
             around,
-            order,
             truth,
             strands,
         }
@@ -81,7 +59,12 @@ impl<'a> Strands<'a> {
     /// # Errors
     /// The backend cannot run the recipe.
     pub fn pass(&mut self, link: &Link, recipe: &MixRecipe) -> Result<(), SuiteError> {
-        let offsets = self.offsets(link, recipe)?;
+        let (plan, around) = (self.plan, self.around);
+        let launch = Launch {
+            tokens: self.truth.x.nrows(),
+            sms: plan.sms,
+        };
+        let offsets = Offsets::of(plan, around, &self.truth, link, recipe, launch)?;
         let arithmetic = [
             Source::Epilogue,
             Source::Sinkhorn,
@@ -97,7 +80,7 @@ impl<'a> Strands<'a> {
         }
         self.strands
             .par_iter_mut()
-            .for_each(|(source, strand)| advance(*source, strand, link, self.around, &offsets));
+            .for_each(|(source, strand)| advance(*source, strand, link, around, &offsets));
         self.truth.pass(link);
         Ok(())
     }
@@ -132,91 +115,6 @@ impl<'a> Strands<'a> {
         let sources = strands.iter().map(|(source, _)| *source).collect();
         (sources, whole)
     }
-
-    /// What the sources are off by on the fp64 chain's streams, stored as the candidate's are.
-    fn offsets(&self, link: &Link, recipe: &MixRecipe) -> Result<Offsets, SuiteError> {
-        let plan = self.plan;
-        let stored = self.around.residual;
-        let x = self
-            .truth
-            .x
-            .mapv(|value| stored.round_f64(value, Rounding::NearestEven));
-        let case = link.case(&x.into_shared(), stored);
-        let launch = Launch {
-            tokens: case.x.nrows(),
-            sms: plan.sms,
-        };
-        let mixing = Mixing {
-            level: plan.level,
-            backend: plan.backend,
-            case: &case,
-            launch,
-        };
-        let references = References::new(plan.level, &case, launch, &[recipe]);
-        let states = mixing.states(&references, 0, recipe)?;
-        let made = &states.candidate;
-        let split = split_sinkhorn(states.got.view(), &case.split_params());
-        let off = |got: &Array2<f32>, exact: &Array2<f64>| {
-            let mut off = got.mapv(f64::from);
-            off -= exact;
-            off
-        };
-        let pre = match self.order {
-            Order::Own => made.pre.clone(),
-            Order::Delayed => self.truth.carried.mapv(|gate| gate as f32),
-        };
-        let x64 = case.x.mapv(f64::from);
-        let wide = |values: &Array2<f32>| values.mapv(f64::from);
-        let y = plan
-            .backend
-            .collapse(&recipe.epilogue, pre.view(), case.x.view(), stored)?
-            .rows(0..launch.tokens)
-            .into_owned();
-        let exact_y = streams::collapse(plan.level, wide(&pre).view(), x64.view());
-        let f = streams::rms_norm(wide(&y).view(), &link.norm, link.site.norm_eps);
-        let f = f.mapv(|value| self.around.layer_io.round_f64(value, Rounding::NearestEven));
-        let inputs = RecombineInputs {
-            x: case.x.view(),
-            x_exact_in: stored,
-            f: f.view(),
-            f_exact_in: self.around.layer_io,
-            post: made.post.view(),
-            comb: made.comb.view(),
-        };
-        let next = plan.backend.recombine(&Recombine::FP32, &inputs)?;
-        let exact_next = streams::recombine(
-            plan.level,
-            x64.view(),
-            wide(&f).view(),
-            wide(&made.post).view(),
-            wide(&made.comb).view(),
-        );
-        Ok(Offsets {
-            pre: off(&made.pre, &split.pre),
-            post: off(&made.post, &split.post),
-            comb: off(&made.comb, &split.comb),
-            y: off(&y, &exact_y),
-            next: off(&next, &exact_next),
-            mixes: at_mixes(&states),
-        })
-    }
-}
-
-/// The sources that are off at the mixes, each by the state after less the state before.
-fn at_mixes(states: &States) -> Vec<(Source, Array2<f64>)> {
-    let steps = [
-        (Source::Weight, &states.weight, &states.truth),
-        (Source::X, &states.x, &states.truth),
-        (Source::Unit, &states.partials, &states.exact),
-        (Source::SplitSums, &states.summed, &states.partials),
-        (Source::Output, &states.stored, &states.summed),
-        (Source::Epilogue, &states.got, &states.stored),
-    ];
-    steps
-        .into_iter()
-        .filter(|(_, after, before)| !std::sync::Arc::ptr_eq(after, before))
-        .map(|(source, after, before)| (source, &**after - &**before))
-        .collect()
 }
 
 /// Takes the chain that has one source through one site.

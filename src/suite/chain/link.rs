@@ -1,8 +1,8 @@
 //! One site of the chain: its weights, and the streams that the chain starts with.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
-use ndarray::{ArcArray2, Array2};
+use ndarray::{ArcArray2, Array2, s};
 use sha2::Sha256;
 use ulpdrift_reference::squares::squares;
 
@@ -20,6 +20,16 @@ pub struct Start {
     pub exact_in: Format,
     /// Streams.
     pub hc: usize,
+}
+
+impl Start {
+    /// Some of the tokens.
+    pub fn tokens(&self, tokens: Range<usize>) -> Self {
+        Self {
+            x: self.x.slice(s![tokens, ..]).to_owned(),
+            ..*self
+        }
+    }
 }
 
 /// The streams of the first layer: recorded ones as they are, drawn ones one row copied to all streams.

@@ -140,13 +140,20 @@ pub fn is_asked_for(plan: &Plan<'_>, walker: &Walker<'_>) -> bool {
 
 /// What the key of all rows of a variant shares.
 pub fn key(plan: &Plan<'_>, around: &Around, walker: &Walker<'_>) -> Key {
+    Key {
+        variant: walker.variant.recipe.name.clone(),
+        fault: walker.variant.fault.map(|fault| fault.to_string()),
+        ..key_of(plan, around, walker.x.nrows())
+    }
+}
+
+/// What the key of all rows of a chain shares.
+pub fn key_of(plan: &Plan<'_>, around: &Around, tokens: usize) -> Key {
     let info = plan.backend.info();
     Key {
         suite: "chain".to_owned(),
-        variant: walker.variant.recipe.name.clone(),
-        fault: walker.variant.fault.map(|fault| fault.to_string()),
         inputs: plan.inputs.to_string(),
-        tokens: walker.x.nrows() as u64,
+        tokens: tokens as u64,
         residual: Some(flag(around.residual).to_owned()),
         layer_io: Some(flag(around.layer_io).to_owned()),
         sublayer: Some(around.sublayer.to_string()),

@@ -46,10 +46,20 @@ impl Truth {
     pub fn pass(&mut self, link: &Link) -> Passed {
         let split = split_sinkhorn(self.mixes(&link.site).view(), &link.site.split_params());
         let y = self.collapse(self.gates(&split).view());
+        self.leave(link, &y, split);
+        Passed { y }
+    }
+
+    /// Goes from a site's layer input to the next site.
+    pub fn leave(&mut self, link: &Link, y: &Array2<f64>, split: Split) {
         let f = streams::rms_norm(y.view(), &link.norm, link.site.norm_eps);
         self.x = self.recombine(f.view(), &split);
         self.carried = split.pre;
-        Passed { y }
+    }
+
+    /// Whether the gates of the site before collapse.
+    pub fn carries(&self) -> bool {
+        self.order == Order::Delayed
     }
 
     /// The gates that collapse here, of a site that makes these.
