@@ -20,7 +20,7 @@ pub mod bound;
 mod class;
 pub mod deviation;
 pub mod error;
-mod fold;
+pub(crate) mod fold;
 pub mod growth;
 mod norm;
 pub mod passes;

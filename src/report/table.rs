@@ -4,6 +4,7 @@
 //! first, the names of variants last (the verdict sentences give them in full).
 
 mod chain;
+mod recombine;
 mod variants;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
@@ -65,12 +66,17 @@ pub fn render(report: &Report, layout: Layout) -> String {
             parts.push(stage_table(&mix_rows(&report.records, name), name));
         }
     }
-    parts.extend(chain::render(report, layout.width));
-    if layout.verbose {
-        for name in summary::variants(&report.records) {
-            let rows = summary::suite_rows(&report.records, "chain", name);
-            if !rows.is_empty() {
-                parts.push(stage_table(&rows, name));
+    for (suite, table) in [
+        ("recombine", recombine::render(report, layout.width)),
+        ("chain", chain::render(report, layout.width)),
+    ] {
+        parts.extend(table);
+        if layout.verbose {
+            for name in summary::variants(&report.records) {
+                let rows = summary::suite_rows(&report.records, suite, name);
+                if !rows.is_empty() {
+                    parts.push(stage_table(&rows, name));
+                }
             }
         }
     }
@@ -248,6 +254,16 @@ fn within_6(text: String, value: f64) -> String {
 
 fn cell(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
     value.map_or_else(|| ABSENT.to_owned(), format)
+}
+
+/// The word for a variant among those judged by the rows of `suite`.
+fn verdict_of(report: &Report, name: &str, suite: &str) -> String {
+    let is_own = |verdict: &&Verdict| {
+        verdict.variant == name && verdict.suites.iter().any(|own| own == suite)
+    };
+    let own = report.verdicts.iter().find(is_own);
+    own.map_or(ABSENT, |verdict| verdict.verdict.word())
+        .to_owned()
 }
 
 /// Columns apart by a blank, numbers to the right, the `left` columns to the left.

@@ -36,8 +36,8 @@ pub struct RunArgs {
     /// Where suite chain runs a variant's recipe: all, attn, ffn or the number of one layer; fp32 runs elsewhere.
     #[arg(long, default_value = "all", value_name = "SITES")]
     pub sites_on: String,
-    /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them
-    /// [default: those it marks, and all of --recipes].
+    /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them, and each suite takes
+    /// those that it knows [default: those it marks, and all of --recipes].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub variants: Vec<String>,
     /// Add the recipes of a TOML file.
@@ -94,7 +94,7 @@ pub struct RunArgs {
     /// Also time every variant's projection on the device, beside a copy and, if named, cuBLAS.
     #[arg(long)]
     pub time: bool,
-    /// Also measure every variant's distance to this one.
+    /// Also measure every variant's distance to this one; a suite that does not know it compares with fp32.
     #[arg(long, default_value = "fp32", value_name = "VARIANT")]
     pub against: String,
     /// Vary one axis instead: tokens=1,64,512 or splits=1,64 (layer 0, attn, unless given).
@@ -141,6 +141,8 @@ pub struct RunArgs {
 pub enum Suite {
     /// The hyper-connection mixing kernel, site by site.
     Mix,
+    /// What follows the sublayer (hc_post), site by site, with the gates of fp32 mixing.
+    Recombine,
     /// All layers one after the other: how the error grows with depth.
     Chain,
 }

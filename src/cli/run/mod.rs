@@ -26,7 +26,7 @@ use crate::{
     gate::{self, Thresholds},
     recipe::library::LibraryProduct,
     report::{Class, GateOutcome, Measures, Record, Records, Report, json},
-    suite::{Plan, chain, mix, sweep},
+    suite::{Plan, chain, mix, recombine, sweep},
     verdict::{self, VerdictLimits},
 };
 
@@ -141,6 +141,12 @@ fn measure(
         provenance.probed = outcome.probed;
         provenance.times = outcome.times;
     }
+    if args.suite.contains(&Suite::Recombine) {
+        let outcome = recombine::run(plan, &settings.recombinations, outputs.sink(), &tell)?;
+        provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
+        records.extend(outcome.records);
+        yardstick.extend(outcome.yardstick);
+    }
     if args.suite.contains(&Suite::Chain) {
         for seed in args.seed..args.seed + args.seeds {
             let activations = Activations::open(&settings.inputs, seed, plan.checkpoint.model())?;
@@ -151,7 +157,7 @@ fn measure(
             };
             let outcome = chain::run(&plan, &settings.around, outputs.sink(), &tell)?;
             if seed == args.seed {
-                provenance.add_chain(&outcome);
+                provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
             }
             records.extend(outcome.records);
             provenance.non_finite.extend(outcome.non_finite);

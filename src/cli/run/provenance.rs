@@ -15,12 +15,13 @@ use crate::{
     backend::hardware::Hardware,
     checkpoint::SourceKind,
     measure::value::Value,
+    recipe::RecombineRecipe,
     report::{
         self, Host, Records, Report, Run, SCHEMA_VERSION, Skipped, Tool, Verdict, WeightKind,
     },
     suite::{
         Plan, Skip,
-        chain::{self, forecast::forecasts},
+        chain::forecast::forecasts,
         mix::{products::Probed, times::Times},
     },
 };
@@ -68,9 +69,10 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// What a chain read and left out, beside what was read before: its digest covers the norms and the head as well.
-    pub fn add_chain(&mut self, outcome: &chain::Outcome) {
-        let own = outcome.digest.clone();
+    /// What a further suite read and left out, beside what was read before: its digest covers norms as well, a chain's
+    /// the head too. What another has left out already is said once.
+    pub fn add(&mut self, digest: &Sha256, stored_types: &[String], skipped: &[Skip]) {
+        let own = digest.clone();
         self.digest = Some(match self.digest.take() {
             Some(mut before) => {
                 before.update(own.finalize());
@@ -78,12 +80,16 @@ impl<'a> Provenance<'a> {
             }
             None => own,
         });
-        for stored in &outcome.stored_types {
+        for stored in stored_types {
             if !self.stored_types.contains(stored) {
                 self.stored_types.push(stored.clone());
             }
         }
-        self.skipped.extend(outcome.skipped.iter().cloned());
+        for skip in skipped {
+            if !self.skipped.contains(skip) {
+                self.skipped.push(skip.clone());
+            }
+        }
     }
 
     /// The whole report.
@@ -105,6 +111,13 @@ impl<'a> Provenance<'a> {
             });
             (product.name().to_owned(), described)
         }));
+        let variants = &self.settings.recombinations;
+        if !variants.recipes.is_empty() {
+            for recipe in variants.recipes.iter().chain([&variants.against]) {
+                let title = RecombineRecipe::title(recipe.name);
+                recipes.insert(title, serde_json::to_value(recipe)?);
+            }
+        }
         Ok(Report {
             schema_version: SCHEMA_VERSION,
             tool: Tool::current(),

@@ -1,19 +1,21 @@
 //! From flags to settings: everything a run needs, checked, before anything is computed.
 
 mod chain;
+mod recombine;
 
 use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
 
+use self::recombine::Names;
 use super::{args::RunArgs, products::Products};
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
     files,
     recipe::{MixRecipe, catalogue, library::LibraryProduct, user},
-    suite::{DEFAULT_TOKENS, chain::Around, sweep::Axes},
+    suite::{DEFAULT_TOKENS, chain::Around, recombine::Variants, sweep::Axes},
     tensor_core::Arch,
 };
 
@@ -35,6 +37,8 @@ pub struct Settings {
     pub products: Products,
     /// What they are compared with besides truth.
     pub against: MixRecipe,
+    /// The candidates of suite recombine.
+    pub recombinations: Variants,
     /// Layers, ascending.
     pub layers: Vec<u32>,
     /// Sites, attn first.
@@ -66,8 +70,10 @@ impl Settings {
     /// The first flag, file or tensor that cannot be used.
     pub fn new(args: &RunArgs) -> anyhow::Result<Self> {
         let known = known_recipes(args.recipes.as_deref())?;
-        let (products, patterns) = Products::select(&known, &args.variants);
-        let recipes = if args.variants.is_empty() {
+        recombine::check(args)?;
+        let names = Names::share_out(args, &known)?;
+        let (products, patterns) = Products::select(&known, &names.mixing);
+        let recipes = if args.variants.is_empty() && names.mixes {
             default_recipes(args, &known)?
         } else {
             user::select(&known, &patterns).context("--variants")?
@@ -75,7 +81,7 @@ impl Settings {
         products.check(args, &recipes)?;
         check_time(args)?;
         chain::check_seeds(args)?;
-        let against = against(&known, &args.against)?;
+        let against = against(&known, &names.against)?;
         let arch: Option<Arch> = args
             .arch
             .as_deref()
@@ -126,6 +132,7 @@ impl Settings {
             recipes,
             products,
             against,
+            recombinations: names.recombinations,
             layers: places.layers,
             sites: places.sites,
             inputs,
