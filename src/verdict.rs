@@ -325,7 +325,12 @@ impl Evidence<'_> {
         if !streams.is_empty() {
             return streams;
         }
-        let stages = self.kernel.stages.iter().rev().map(|stage| at_stage(self.rows, stage));
+        let stages = self
+            .kernel
+            .stages
+            .iter()
+            .rev()
+            .map(|stage| at_stage(self.rows, stage));
         stages
             .into_iter()
             .find(|rows| !rows.is_empty())

@@ -5,8 +5,8 @@
 use comfy_table::Table;
 
 use super::{
-    ABSENT, Record, Report, cell, plain_table, printable, ratio, shorten, table_width,
-    verdict_of, within_6,
+    ABSENT, Record, Report, cell, plain_table, printable, ratio, shorten, table_width, verdict_of,
+    within_6,
 };
 use crate::report::{
     number::{plain, sci_within},

@@ -218,5 +218,92 @@ impl Sums<'_> {
 #[inline(always)]
 fn half_ulp(value: f64, share: f64) -> f64 {
     let power = f64::from_bits(value.to_bits() & (0x7ff << 52));
-    share * if power > LEAST_NORMAL { power } else { LEAST_NORMAL }
+    share
+        * if power > LEAST_NORMAL {
+            power
+        } else {
+            LEAST_NORMAL
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One token with one stream of one column: post·f, then comb·x.
+    fn bound(recombine: Recombine, [post, f, comb, x]: [f32; 4]) -> [f64; 2] {
+        let token = Token {
+            recombine,
+            x: &[x],
+            f: &[f],
+            post: &[post],
+            comb: &[comb],
+        };
+        let Bounds { exact, bound } = run(Level::detect(), token);
+        [exact[0], bound[0] / SLACK]
+    }
+
+    fn power(exponent: i32) -> f64 {
+        2.0_f64.powi(exponent)
+    }
+
+    /// fp32's third times 3 is 1 + 2⁻²⁵, and half an ulp there 2⁻²⁴; with 2²⁰ added half an ulp is 2⁻⁴.
+    #[test]
+    fn a_sum_of_two_by_hand() {
+        let operands = [3.0, 1.0 / 3.0, 1.0, 1_048_576.0];
+        let exact = power(20) + 1.0 + power(-25);
+        let fused = power(-24) + power(-4);
+        for (recombine, expected) in [
+            (Recombine::FP32, fused),
+            // The same with the product's own rounding.
+            (Recombine::MUL_ADD, fused + power(-4)),
+            // 2²⁰ first, then the sum.
+            (Recombine::STREAM_FIRST, power(-4) + power(-4)),
+            // bf16 has 8 bits: 2¹² at 2²⁰, 2⁻⁸ at 1.
+            (
+                Recombine::TRANSFORMERS,
+                power(-4) + power(12) + power(-24) + power(-8) + power(-4),
+            ),
+        ] {
+            assert_eq!(
+                bound(recombine, operands),
+                [exact, expected],
+                "{recombine:?}"
+            );
+        }
+    }
+
+    /// A sum that cancels keeps the bound of what it came from.
+    #[test]
+    fn cancellation_is_in_the_bound() {
+        let operands = [3.0, 1.0 / 3.0, -1.0, 1.0];
+        // What is left is 2⁻²⁵ and may be off by 2⁻²⁴; half an ulp of their sum, in [2⁻²⁴, 2⁻²³), is 2⁻⁴⁸.
+        let expected = power(-24) + power(-48);
+        assert_eq!(bound(Recombine::FP32, operands), [power(-25), expected]);
+    }
+
+    /// Below the least normal number the spacing is 2⁻¹⁴⁹.
+    #[test]
+    fn subnormals_have_a_spacing_of_their_own() {
+        let least = f32::from_bits(1);
+        let [exact, bound] = bound(Recombine::FP32, [0.5, least, 0.0, 0.0]);
+        assert_eq!([exact, bound], [power(-150), 2.0 * power(-150)]);
+    }
+
+    #[test]
+    fn half_an_ulp_is_that_of_the_format() {
+        use crate::format::Format;
+        for value in [0.0, 1e-42, 2.0_f64.powi(-126), 1.0, 1.999, 3e38] {
+            for (format, share) in [(Format::F32, HALF_ULP_F32), (Format::Bf16, HALF_ULP_BF16)] {
+                assert_eq!(
+                    half_ulp(value, share),
+                    format.ulp_at(value) / 2.0,
+                    "{value}"
+                );
+                assert_eq!(half_ulp(-value, share), half_ulp(value, share));
+            }
+        }
+        assert!(half_ulp(f64::NAN, HALF_ULP_F32).is_infinite());
+        assert!(half_ulp(f64::INFINITY, HALF_ULP_F32).is_infinite());
+    }
 }

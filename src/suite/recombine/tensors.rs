@@ -56,7 +56,12 @@ impl SiteTensors<'_> {
         [tokens, width]
     }
 
-    fn got<'s>(&'s self, name: String, recipe: &'s RecombineRecipe, stored: Stored) -> NamedTensor<'s> {
+    fn got<'s>(
+        &'s self,
+        name: String,
+        recipe: &'s RecombineRecipe,
+        stored: Stored,
+    ) -> NamedTensor<'s> {
         NamedTensor::made(name, stored, self.shape(), move || {
             let streams = self.next(recipe)?;
             let values = match stored {
@@ -68,8 +73,13 @@ impl SiteTensors<'_> {
     }
 
     fn next(&self, recipe: &RecombineRecipe) -> Result<Array2<f32>, BackendError> {
-        let Streams { plan, case, operands } = self.streams;
-        plan.backend.recombine(&recipe.arithmetic, &operands.inputs(case))
+        let Streams {
+            plan,
+            case,
+            operands,
+        } = self.streams;
+        plan.backend
+            .recombine(&recipe.arithmetic, &operands.inputs(case))
     }
 
     fn fp64(&self, name: String, gates: Storage) -> NamedTensor<'_> {

@@ -118,17 +118,12 @@ impl<'a> Asked<'a> {
     }
 
     /// Whether suites of the mixing kernel take a pattern, and the recombinations that it matches.
-    fn whose(
-        &self,
-        flag: &str,
-        pattern: &str,
-    ) -> anyhow::Result<(bool, Vec<RecombineRecipe>)> {
+    fn whose(&self, flag: &str, pattern: &str) -> anyhow::Result<(bool, Vec<RecombineRecipe>)> {
         let glob = WildMatch::new(pattern);
         let is_mixing = self.known.iter().any(|recipe| glob.matches(&recipe.name))
             || !LibraryProduct::matching(pattern).is_empty();
         let recombinations = RecombineRecipe::matching(pattern);
-        let taken = (self.mixes && is_mixing)
-            || (self.recombines && !recombinations.is_empty());
+        let taken = (self.mixes && is_mixing) || (self.recombines && !recombinations.is_empty());
         // What nobody has at all is for the mixing kernel's own message, where it alone was asked.
         let is_unheard_of = !is_mixing && recombinations.is_empty();
         if !taken && (self.recombines || !is_unheard_of) {
@@ -146,7 +141,11 @@ impl<'a> Asked<'a> {
                 "{flag}: suite {suites} has no variant '{pattern}'{elsewhere}; `ulpdrift variants` lists them"
             );
         }
-        let takes_part = if self.recombines { recombinations } else { Vec::new() };
+        let takes_part = if self.recombines {
+            recombinations
+        } else {
+            Vec::new()
+        };
         Ok((self.mixes && (is_mixing || is_unheard_of), takes_part))
     }
 }
@@ -207,11 +206,31 @@ mod tests {
     fn a_suite_takes_the_names_that_it_knows() {
         for (flags, mixing, recombinations) in [
             ("--variants tf32", vec!["tf32"], vec![]),
-            ("--suite recombine", vec![], vec!["fp32", "mul-add", "stream-first", "transformers"]),
-            ("--suite recombine --variants *-*", vec![], vec!["mul-add", "stream-first"]),
-            ("--suite mix,recombine --variants tf32,transformers", vec!["tf32"], vec!["transformers"]),
-            ("--suite chain,recombine --variants fp32", vec!["fp32"], vec!["fp32"]),
-            ("--suite mix,recombine --variants cublas-*,f*32", vec!["cublas-*", "f*32"], vec!["fp32"]),
+            (
+                "--suite recombine",
+                vec![],
+                vec!["fp32", "mul-add", "stream-first", "transformers"],
+            ),
+            (
+                "--suite recombine --variants *-*",
+                vec![],
+                vec!["mul-add", "stream-first"],
+            ),
+            (
+                "--suite mix,recombine --variants tf32,transformers",
+                vec!["tf32"],
+                vec!["transformers"],
+            ),
+            (
+                "--suite chain,recombine --variants fp32",
+                vec!["fp32"],
+                vec!["fp32"],
+            ),
+            (
+                "--suite mix,recombine --variants cublas-*,f*32",
+                vec!["cublas-*", "f*32"],
+                vec!["fp32"],
+            ),
             ("--variants no-such", vec!["no-such"], vec![]),
         ] {
             let names = names(flags).expect(flags);
@@ -237,15 +256,42 @@ mod tests {
     #[test]
     fn a_name_that_no_suite_asked_for_knows_is_an_error() {
         for (flags, said) in [
-            ("--variants transformers", "suite mix has no variant 'transformers' (suite recombine has)"),
-            ("--suite recombine --variants tf32", "suite recombine has no variant 'tf32' (suites mix and chain have)"),
-            ("--suite mix,recombine --variants nosuch", "suite mix, recombine has no variant 'nosuch';"),
-            ("--suite chain,recombine --variants fp32,nosuch", "suite chain, recombine has no variant 'nosuch';"),
-            ("--suite recombine --against tf32", "--against: suite recombine has no variant 'tf32'"),
-            ("--against mul-add", "--against: suite mix has no variant 'mul-add' (suite recombine has)"),
-            ("--suite recombine --against *", "matches 4 variants of suite recombine"),
-            ("--suite mix,recombine --variants tf32", "none of these is a variant of suite recombine"),
-            ("--suite mix,recombine --variants mul-add", "none of these is a variant of suite mix"),
+            (
+                "--variants transformers",
+                "suite mix has no variant 'transformers' (suite recombine has)",
+            ),
+            (
+                "--suite recombine --variants tf32",
+                "suite recombine has no variant 'tf32' (suites mix and chain have)",
+            ),
+            (
+                "--suite mix,recombine --variants nosuch",
+                "suite mix, recombine has no variant 'nosuch';",
+            ),
+            (
+                "--suite chain,recombine --variants fp32,nosuch",
+                "suite chain, recombine has no variant 'nosuch';",
+            ),
+            (
+                "--suite recombine --against tf32",
+                "--against: suite recombine has no variant 'tf32'",
+            ),
+            (
+                "--against mul-add",
+                "--against: suite mix has no variant 'mul-add' (suite recombine has)",
+            ),
+            (
+                "--suite recombine --against *",
+                "matches 4 variants of suite recombine",
+            ),
+            (
+                "--suite mix,recombine --variants tf32",
+                "none of these is a variant of suite recombine",
+            ),
+            (
+                "--suite mix,recombine --variants mul-add",
+                "none of these is a variant of suite mix",
+            ),
         ] {
             let error = names(flags).expect_err(flags).to_string();
             assert!(error.contains(said), "{flags}: {error}");
