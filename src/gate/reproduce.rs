@@ -94,7 +94,8 @@ fn repeated(report: &Report, key: &Key) -> Vec<String> {
         };
         let is_meant = match (flag.as_str(), value) {
             ("--against", Some(name)) => knows(name),
-            ("--recipes" | "--time", _) => !is_recombination,
+            ("--recipes", _) => !is_recombination,
+            ("--time", _) => key.suite == "mix",
             _ => true,
         };
         if is_meant {

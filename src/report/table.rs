@@ -426,6 +426,32 @@ mod tests {
         }
     }
 
+    /// Variants of another kernel, of which one has the name of a mixing kernel's.
+    #[test]
+    fn recombinations_have_a_table_and_verdicts_of_their_own() {
+        let mut records = vec![fixtures::mixes("fp32", 3, "attn", 1e-9, 3e-7)];
+        records[0].measures.bound_ratio = Some(Value(7.0));
+        for (variant, before, after) in [
+            ("fp32", 4.77e-8, 1.66e-3),
+            ("stream-first", 4.5e-8, 1.66e-3),
+            ("transformers", 1.84e-3, 2.55e-3),
+        ] {
+            for site in ["attn", "ffn"] {
+                records.push(fixtures::recombined(variant, site, "streams", before));
+                records.push(fixtures::recombined(variant, site, "streams_bf16", after));
+            }
+        }
+        let changed = &mut records.last_mut().unwrap().measures.changed;
+        *changed = Some(Value(0.4));
+        let layout = Layout {
+            width: 80,
+            verbose: true,
+        };
+        let text = render(&judged(records), layout);
+        assert!(widest(&text) <= 80, "{text}");
+        insta::assert_snapshot!(text);
+    }
+
     #[test]
     fn a_sweep_has_its_own_table() {
         let mut records = Vec::new();

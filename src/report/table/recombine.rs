@@ -2,11 +2,9 @@
 
 use comfy_table::Table;
 
-use super::{
-    Report, cell, plain_table, printable, ratio, shorten, table_width, verdict_of, within_6,
-};
+use super::{Report, cell, plain_table, printable, shorten, table_width, verdict_of, within_6};
 use crate::report::{
-    number::{sci, sci_within},
+    number::{sci, sci_within, share},
     summary::{at_stage, median, suite_rows, values, variants, worst},
     wrap,
 };
@@ -68,9 +66,19 @@ fn row(report: &Report, name: &str, shown: String) -> Vec<String> {
         cell(high("rel_l2"), |v| sci_within(v, 3, 7)),
         number(of_streams("operand_rel_l2")),
         number(of_streams("arith_rel_l2")),
-        cell(high("bound_ratio"), ratio),
+        cell(high("bound_ratio"), bound),
         number(as_deployed("rel_l2")),
         cell(as_deployed("changed"), |v| within_6(sci(v, 2), v)),
         verdict_of(report, name, SUITE),
     ]
+}
+
+/// A share near 1 with the digits that tell it from 1, where they fit.
+fn bound(value: f64) -> String {
+    let text = share(value);
+    if text.len() <= 7 {
+        text
+    } else {
+        sci_within(value, 2, 7)
+    }
 }
