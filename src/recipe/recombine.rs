@@ -99,7 +99,7 @@ impl RecombineRecipe {
         Self {
             name: "mul-add",
             summary: "as fp32, with a rounding per product and per sum",
-            engine: "the official code's eager fp32 arithmetic; compilers that do not contract",
+            engine: "kernels compiled without contraction",
             arithmetic: Recombine::MUL_ADD,
         },
         Self {
@@ -110,7 +110,7 @@ impl RecombineRecipe {
         },
         Self {
             name: "transformers",
-            summary: "bf16 post and comb; post·f and combᵀ·X each rounded to bf16, then added",
+            summary: "bf16 post and comb; post·f and combᵀ·X each bf16, then added",
             engine: "transformers",
             arithmetic: Recombine::TRANSFORMERS,
         },

@@ -30,7 +30,7 @@ fn it_writes_rows_recipes_and_tensors() {
     let dumps: Vec<String> = scene
         .files()
         .into_keys()
-        .filter(|name| name.starts_with("dump"))
+        .filter(|name| name.ends_with(".safetensors"))
         .collect();
     let last = "dump/recombine.L1.ffn.safetensors".to_owned();
     assert_eq!((dumps.len(), dumps.last()), (4, Some(&last)));

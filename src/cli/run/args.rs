@@ -12,6 +12,7 @@ use crate::cli::usage::whole;
     ulpdrift run                                       synthetic V4-Flash, default variants\n  \
     ulpdrift run CHECKPOINT --layers 0-3 -v            a row per layer, site and stage\n  \
     ulpdrift run CHECKPOINT --variants 'tf32*,bf16x2' --against tf32\n  \
+    ulpdrift run CHECKPOINT --suite recombine          what follows the sublayer (hc_post)\n  \
     ulpdrift run CHECKPOINT --inputs file:captured.safetensors --out report\n  \
     ulpdrift run CHECKPOINT --gate limits.toml         exit 1 if a limit is breached\n  \
     ulpdrift run --sweep tokens=1,64,512,8192 --sms 132,188 --variants tf32\n  \
