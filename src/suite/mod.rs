@@ -3,7 +3,8 @@
 //! A suite takes cases (one site with its weights and inputs), runs the candidates on a backend
 //! beside the fp64 reference and yields records. [`mix`] compares the hyper-connection mixing kernel
 //! stage by stage at every site; [`recombine`] compares what follows the sublayer; [`chain`] takes both through all
-//! layers; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the number of splits; [`crosscheck`] compares two backends; [`vectors`] replays recorded tensor-core results. A new suite is a new file
+//! layers; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the number of splits;
+//! [`crosscheck`] compares two backends; [`vectors`] replays recorded tensor-core results. A new suite is a new file
 //! and a line here. What may not live here: printing, file formats, limits.
 
 pub mod case;
