@@ -10,6 +10,10 @@
 //! | `noise` | it is, but `mixes` is somewhere worse than under `fp32` |
 //! | `exact` | `mixes` has at most the `rel_l2` of `fp32` on every site |
 //!
+//! The recombinations of suite `recombine` are judged apart, by the same rules: they are variants of another kernel, of
+//! which one has the name of a mixing kernel's. `streams` takes the place of `mixes`, `streams_bf16` that of the deepest
+//! stage.
+//!
 //! A library's product has no bound, because what it does inside is not known: it is judged by the truth
 //! alone, and its sentence says so.
 //!
@@ -32,8 +36,31 @@ pub const YARDSTICK: &str = "fp32";
 /// The suites a full verdict rests on; those without a row are named in the sentence.
 const SUITES: [&str; 3] = ["mix", "chain", "indexer"];
 
-/// Stages of suite mix from the projection to the layer input as deployed.
-const STAGES: [&str; 7] = ["dot", "mixes", "pre", "post", "comb", "y", "y_bf16"];
+/// What is judged: the variants of one kernel.
+struct Kernel {
+    /// The suite that looks at it alone.
+    suite: &'static str,
+    /// What a variant is called in its sentence, before its name.
+    noun: &'static str,
+    /// The stage at which `exact` is decided.
+    decisive: &'static str,
+    /// Its stages, the deepest last.
+    stages: &'static [&'static str],
+}
+
+const MIXING: Kernel = Kernel {
+    suite: "mix",
+    noun: "",
+    decisive: "mixes",
+    stages: &["dot", "mixes", "pre", "post", "comb", "y", "y_bf16"],
+};
+
+const RECOMBINATION: Kernel = Kernel {
+    suite: "recombine",
+    noun: "recombine ",
+    decisive: "streams",
+    stages: &["streams", "streams_bf16"],
+};
 
 /// Where one verdict ends and the next begins. A thresholds file can move them in `[verdict]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,7 +84,7 @@ impl Default for VerdictLimits {
     }
 }
 
-/// A verdict per variant of suite mix, in file order.
+/// A verdict per variant of the mixing kernel, then per recombination, in file order.
 ///
 /// `yardstick` is where the rows of [`YARDSTICK`] are looked up: the same rows, or those of a run
 /// made for the comparison alone. Without them nothing is `exact`. A variant of `non_finite` is broken even where the
@@ -69,7 +96,7 @@ pub fn judge(
     yardstick: &[Record],
     limits: &VerdictLimits,
 ) -> Vec<Verdict> {
-    let fp32 = Yardstick::of(yardstick);
+    let fp32 = Yardstick::of(yardstick, &MIXING);
     let ran = |suite: &&str| records.iter().any(|record| record.key.suite == *suite);
     let (suites, not_run): (Vec<&str>, Vec<&str>) = SUITES.into_iter().partition(ran);
     let mut verdicts = Vec::new();
@@ -80,36 +107,36 @@ pub fn judge(
         if rows.is_empty() {
             continue;
         }
-        let finding = Evidence {
+        let evidence = Evidence {
+            kernel: &MIXING,
             rows: &rows,
             chain: &chain,
             ended: non_finite.iter().find(|at| at.variant == variant),
             fp32: &fp32,
             limits,
+        };
+        verdicts.push(evidence.verdict(variant, &suites, &not_run));
+    }
+    let fp32 = Yardstick::of(yardstick, &RECOMBINATION);
+    for variant in variants(records) {
+        let rows = suite_rows(records, RECOMBINATION.suite, variant);
+        if rows.is_empty() {
+            continue;
         }
-        .weigh();
-        let mut sentence = format!("{variant} is {}: {}", finding.class.word(), finding.reason);
-        for fact in facts(&rows, &chain) {
-            sentence.push_str("; ");
-            sentence.push_str(&fact);
-        }
-        sentence.push_str(&format!(". Rests on {}", suites.join(", ")));
-        if !not_run.is_empty() {
-            sentence.push_str(&format!("; not run: {}", not_run.join(", ")));
-        }
-        sentence.push('.');
-        verdicts.push(Verdict {
-            variant: variant.to_owned(),
-            verdict: finding.class,
-            sentence,
-            suites: suites.iter().map(ToString::to_string).collect(),
-            not_run: not_run.iter().map(ToString::to_string).collect(),
-        });
+        let evidence = Evidence {
+            kernel: &RECOMBINATION,
+            rows: &rows,
+            chain: &[],
+            ended: None,
+            fp32: &fp32,
+            limits,
+        };
+        verdicts.push(evidence.verdict(variant, &[RECOMBINATION.suite], &[]));
     }
     verdicts
 }
 
-/// What makes two rows of stage `mixes` comparable across recipes: everything of the key but the
+/// What makes two rows of the decisive stage comparable across recipes: everything of the key but the
 /// recipe and the splits that follow from it.
 #[derive(PartialEq, Eq, Hash)]
 struct Case<'a> {
@@ -132,12 +159,13 @@ impl<'a> Case<'a> {
     }
 }
 
-/// `rel_l2` of `mixes` under fp32, by case.
+/// `rel_l2` of the decisive stage under fp32, by case.
 struct Yardstick<'a>(HashMap<Case<'a>, f64>);
 
 impl<'a> Yardstick<'a> {
-    fn of(records: &'a [Record]) -> Self {
-        let rows = at_stage(&mix_rows(records, YARDSTICK), "mixes");
+    fn of(records: &'a [Record], kernel: &Kernel) -> Self {
+        let rows = suite_rows(records, kernel.suite, YARDSTICK);
+        let rows = at_stage(&rows, kernel.decisive);
         let entry = |record: &&'a Record| {
             let rel_l2 = record.measures.get("rel_l2")?;
             Some((Case::of(&record.key), rel_l2.as_f64()))
@@ -153,6 +181,7 @@ struct Finding {
 
 /// The rows of one variant and what they are held against.
 struct Evidence<'a> {
+    kernel: &'static Kernel,
     rows: &'a [&'a Record],
     /// Those of suite chain among them.
     chain: &'a [&'a Record],
@@ -163,6 +192,29 @@ struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
+    fn verdict(&self, variant: &str, suites: &[&str], not_run: &[&str]) -> Verdict {
+        let finding = self.weigh();
+        let (noun, word) = (self.kernel.noun, finding.class.word());
+        let mut sentence = format!("{noun}{variant} is {word}: {}", finding.reason);
+        for fact in self.facts() {
+            sentence.push_str("; ");
+            sentence.push_str(&fact);
+        }
+        sentence.push_str(&format!(". Rests on {}", suites.join(", ")));
+        if !not_run.is_empty() {
+            sentence.push_str(&format!("; not run: {}", not_run.join(", ")));
+        }
+        sentence.push('.');
+        let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        Verdict {
+            variant: variant.to_owned(),
+            verdict: finding.class,
+            sentence,
+            suites: owned(suites),
+            not_run: owned(not_run),
+        }
+    }
+
     fn weigh(&self) -> Finding {
         let worst_first = [
             (Class::Broken, self.broken()),
@@ -178,7 +230,8 @@ impl Evidence<'_> {
         Finding {
             class: Class::Exact,
             reason: format!(
-                "mixes is at or below fp32's own error on each of {}",
+                "{} is at or below fp32's own error on each of {}",
+                self.kernel.decisive,
                 self.sites()
             ),
         }
@@ -272,7 +325,12 @@ impl Evidence<'_> {
         if !streams.is_empty() {
             return streams;
         }
-        let stages = STAGES.iter().rev().map(|stage| at_stage(self.rows, stage));
+        let stages = self
+            .kernel
+            .stages
+            .iter()
+            .rev()
+            .map(|stage| at_stage(self.rows, stage));
         stages
             .into_iter()
             .find(|rows| !rows.is_empty())
@@ -288,11 +346,11 @@ impl Evidence<'_> {
             whereabouts(gap.record),
             exact(self.limits.noise_cosine_gap)
         );
-        let mixes = at_stage(self.rows, "mixes");
-        if mixes.is_empty() {
+        let decisive = at_stage(self.rows, self.kernel.decisive);
+        if decisive.is_empty() {
             return Some(below);
         }
-        for record in mixes {
+        for record in decisive {
             let Some(fp32) = self.fp32.0.get(&Case::of(&record.key)) else {
                 return Some(format!(
                     "{below} (not compared with fp32, which was not run)"
@@ -308,49 +366,53 @@ impl Evidence<'_> {
     }
 
     fn sites(&self) -> String {
-        match at_stage(self.rows, "mixes").len() {
+        match at_stage(self.rows, self.kernel.decisive).len() {
             1 => "1 site".to_owned(),
             sites => format!("{sites} sites"),
         }
     }
-}
 
-/// The numbers every sentence carries.
-fn facts(rows: &[&Record], chain: &[&Record]) -> Vec<String> {
-    let mixes = at_stage(rows, "mixes");
-    let mut facts = Vec::new();
-    if let (Some(median), Some(high)) = (median(values(&mixes, "rel_l2")), worst(&mixes, "rel_l2"))
-    {
-        facts.push(format!(
-            "mixes rel_l2 median {}, worst {} ({})",
-            sci(median, 3),
-            sci(high.value, 3),
-            high.record.key.place()
-        ));
-    }
-    if let Some(streams) = worst(&deepest_streams(chain), "rel_l2").map(|worst| worst.record) {
-        let get = |measure| streams.measures.get(measure).map(|number| number.as_f64());
-        let layers = streams.key.depth.unwrap_or_default();
-        let mut fact = format!(
-            "streams rel_l2 {} after {layers} layers",
-            get("rel_l2").map_or_else(|| "absent".to_owned(), |value| sci(value, 3))
-        );
-        if let Some(against) = get("against_rel_l2") {
-            fact.push_str(&format!(
-                ", {} from the chain it is compared with",
-                sci(against, 2)
+    /// The numbers every sentence carries.
+    fn facts(&self) -> Vec<String> {
+        let Self { rows, chain, .. } = self;
+        let stage = self.kernel.decisive;
+        let decisive = at_stage(rows, stage);
+        let mut facts = Vec::new();
+        if let (Some(median), Some(high)) = (
+            median(values(&decisive, "rel_l2")),
+            worst(&decisive, "rel_l2"),
+        ) {
+            facts.push(format!(
+                "{stage} rel_l2 median {}, worst {} ({})",
+                sci(median, 3),
+                sci(high.value, 3),
+                high.record.key.place()
             ));
         }
-        facts.push(fact);
+        if let Some(streams) = worst(&deepest_streams(chain), "rel_l2").map(|worst| worst.record) {
+            let get = |measure| streams.measures.get(measure).map(|number| number.as_f64());
+            let layers = streams.key.depth.unwrap_or_default();
+            let mut fact = format!(
+                "streams rel_l2 {} after {layers} layers",
+                get("rel_l2").map_or_else(|| "absent".to_owned(), |value| sci(value, 3))
+            );
+            if let Some(against) = get("against_rel_l2") {
+                fact.push_str(&format!(
+                    ", {} from the chain it is compared with",
+                    sci(against, 2)
+                ));
+            }
+            facts.push(fact);
+        }
+        if decisive.is_empty() {
+            return facts;
+        }
+        facts.push(match worst(rows, "bound_ratio") {
+            Some(high) => format!("bound_ratio {}", share(high.value)),
+            None => "without a bound, so that a bug cannot be told from rounding".to_owned(),
+        });
+        facts
     }
-    if mixes.is_empty() {
-        return facts;
-    }
-    facts.push(match worst(rows, "bound_ratio") {
-        Some(high) => format!("bound_ratio {}", share(high.value)),
-        None => "without a bound, so that a bug cannot be told from rounding".to_owned(),
-    });
-    facts
 }
 
 fn whereabouts(record: &Record) -> String {

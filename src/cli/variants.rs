@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{exit, print, run::settings};
 use crate::{
-    recipe::{MixRecipe, catalogue, explain, library::LibraryProduct, user},
+    recipe::{MixRecipe, RecombineRecipe, catalogue, explain, library::LibraryProduct, user},
     report::wrap,
 };
 
@@ -35,17 +35,31 @@ pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
         Some(name) => {
             let width = print::width();
             let products = LibraryProduct::matching(name);
+            let recombinations = RecombineRecipe::matching(name);
             let recipes = match user::select(&known, &[name]) {
-                Err(_) if !products.is_empty() => Vec::new(),
+                Err(_) if !products.is_empty() || !recombinations.is_empty() => Vec::new(),
                 found => found?,
             };
-            let of_recipes = recipes
-                .iter()
-                .map(|recipe| explanation(recipe, &explain::steps(recipe), width));
-            let of_products = products.iter().map(|&product| {
-                explanation(&product.surroundings(), &explain::product(product), width)
+            let of_recipes = recipes.iter().map(|recipe| {
+                let MixRecipe {
+                    name,
+                    summary,
+                    engine,
+                    ..
+                } = recipe;
+                explanation([name, summary, engine], &explain::steps(recipe), width)
             });
-            of_recipes.chain(of_products).collect::<Vec<_>>().join("\n")
+            let of_products = products.iter().map(|&product| {
+                let head = [product.name(), product.summary(), "cuBLAS"];
+                explanation(head, &explain::product(product), width)
+            });
+            let of_recombinations = recombinations.iter().map(|recipe| {
+                let title = RecombineRecipe::title(recipe.name);
+                let head = [title.as_str(), recipe.summary, recipe.engine];
+                explanation(head, &explain::recombination(&recipe.arithmetic), width)
+            });
+            let all = of_recipes.chain(of_products).chain(of_recombinations);
+            all.collect::<Vec<_>>().join("\n")
         }
     };
     print::result(&text)?;
@@ -71,15 +85,22 @@ fn list(recipes: &[MixRecipe]) -> String {
     for product in LibraryProduct::ALL {
         let _ = writeln!(text, "  {:wide$}  {}", product.name(), product.summary());
     }
+    text.push_str("\nrecombination of the streams, hc_post (--suite recombine)\n");
+    let wide = RecombineRecipe::ALL.map(|recipe| recipe.name.len());
+    let wide = wide.into_iter().max().unwrap_or_default();
+    for recipe in RecombineRecipe::ALL {
+        let _ = writeln!(text, "* {:wide$}  {}", recipe.name, recipe.summary);
+        let _ = writeln!(text, "  {:wide$}    {}", "", recipe.engine);
+    }
     text.push_str("\n* run by default. `ulpdrift variants NAME` explains one step by step.\n");
     text
 }
 
-fn explanation(recipe: &MixRecipe, steps: &[String], width: usize) -> String {
-    let title = format!("{}: {}", recipe.name, recipe.summary);
+fn explanation([name, summary, engine]: [&str; 3], steps: &[String], width: usize) -> String {
+    let title = format!("{name}: {summary}");
     let mut text = wrap(&title, width, "  ") + "\n";
-    if !recipe.engine.is_empty() {
-        let engine = format!("used by: {}", recipe.engine);
+    if !engine.is_empty() {
+        let engine = format!("used by: {engine}");
         let _ = writeln!(text, "{}", wrap(&engine, width, "  "));
     }
     for (index, step) in steps.iter().enumerate() {

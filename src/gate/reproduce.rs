@@ -2,7 +2,12 @@
 
 use std::borrow::Cow;
 
-use crate::report::{Key, Report};
+use wildmatch::WildMatch;
+
+use crate::{
+    recipe::RecombineRecipe,
+    report::{Key, Report},
+};
 
 /// A command for a POSIX shell, built from what the report ran on and the key of one of its rows.
 #[must_use]
@@ -66,9 +71,41 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
     if key.backend != "cuda" {
         flag("--arch", key.arch.clone());
     }
-    words.extend(run.repeat_flags.iter().cloned());
+    words.extend(repeated(report, key));
     let quoted: Vec<Cow<'_, str>> = words.iter().map(|word| quote(word)).collect();
     quoted.join(" ")
+}
+
+/// The flags to repeat, without those that say nothing to the row's suite: a variant to compare with that is not one of
+/// its own, recipes of another kernel, times of another suite.
+fn repeated(report: &Report, key: &Key) -> Vec<String> {
+    let is_recombination = key.suite == "recombine";
+    let knows = |pattern: &str| {
+        let glob = WildMatch::new(pattern);
+        let mut titles = report.recipes.keys();
+        titles.any(|title| match RecombineRecipe::name_in(title) {
+            Some(name) => is_recombination && glob.matches(name),
+            None => !is_recombination && glob.matches(title),
+        })
+    };
+    let mut words = Vec::new();
+    let mut flags = report.run.repeat_flags.iter();
+    while let Some(flag) = flags.next() {
+        let value = match flag.as_str() {
+            "--recipes" | "--against" => flags.next(),
+            _ => None,
+        };
+        let is_meant = match (flag.as_str(), value) {
+            ("--against", Some(name)) => knows(name),
+            ("--recipes", _) => !is_recombination,
+            ("--time", _) => key.suite == "mix",
+            _ => true,
+        };
+        if is_meant {
+            words.extend([flag].into_iter().chain(value).cloned());
+        }
+    }
+    words
 }
 
 /// The same where the row's time is wanted: on a device, which takes it.

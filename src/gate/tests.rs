@@ -269,6 +269,42 @@ fn the_command_survives_a_shell() {
     assert_eq!(words[words.len() - 2..], ["--recipes", "my recipes;.toml"]);
 }
 
+/// What is repeated is what says something to the row's own suite.
+#[test]
+fn a_recombination_is_reproduced_without_the_flags_of_the_mixing_kernel() {
+    let mix = fixtures::record("tf32", 3, "attn", "mixes", 2e-4);
+    let row = fixtures::recombined("transformers", "ffn", "streams", 2e-3);
+    let mut report = fixtures::report(vec![mix, row]);
+    for title in ["recombine fp32", "recombine mul-add"] {
+        let recipe = serde_json::json!({});
+        report.recipes.insert(title.to_owned(), recipe);
+    }
+    let with = |report: &mut Report, flags: &[&str]| {
+        report.run.repeat_flags = flags.iter().map(ToString::to_string).collect();
+        [0, 1].map(|row: usize| {
+            let command = reproduce(report, &report.records[row].key);
+            let (_, behind) = command.split_once(" --arch sm_120").expect("an arch");
+            behind.to_owned()
+        })
+    };
+    let flags = [
+        "--recipes",
+        "mine.toml",
+        "--against",
+        "tf*2",
+        "--time",
+        "--allow-nonfinite",
+    ];
+    let commands = with(&mut report, &flags);
+    let of_mix = " --recipes mine.toml --against 'tf*2' --time --allow-nonfinite";
+    assert_eq!(commands, [of_mix, " --allow-nonfinite"]);
+    let commands = with(&mut report, &["--against", "mul-add"]);
+    assert_eq!(commands, ["", " --against mul-add"]);
+    let command = reproduce(&report, &report.records[1].key);
+    let wanted = "--suite recombine --variants transformers --layers 3 --sites ffn --tokens 64";
+    assert!(command.contains(wanted), "{command}");
+}
+
 /// What is missing behind the end of a chain passes no limit.
 #[test]
 fn a_chain_that_ends_passes_no_limit() {

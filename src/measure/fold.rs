@@ -15,7 +15,7 @@ pub(super) fn sum_lanes(lanes: &[f64; LANES]) -> f64 {
 /// The larger of two numbers; NaN if either is, in either order. `f64::max` would drop the NaN and
 /// with it the failure it stands for.
 #[inline(always)]
-pub(super) fn nan_max(a: f64, b: f64) -> f64 {
+pub(crate) fn nan_max(a: f64, b: f64) -> f64 {
     if b > a || b.is_nan() { b } else { a }
 }
 

@@ -22,7 +22,7 @@ mod class;
 pub mod contributions;
 pub mod deviation;
 pub mod error;
-mod fold;
+pub(crate) mod fold;
 pub mod growth;
 mod norm;
 pub mod passes;

@@ -1,8 +1,8 @@
 //! A recipe in words, step by step: what `ulpdrift variants NAME` prints.
 
 use super::{
-    Contraction, Mean, MixRecipe, NormPlacement, OperandRounding, Order, Projection, Rsqrt,
-    Sigmoid, SinkhornDivision, SinkhornEps, SquareSum, Storage, Unit,
+    Contraction, Mean, MixRecipe, NormPlacement, OperandRounding, Order, Projection, Recombine,
+    RecombineOrder, Rsqrt, Sigmoid, SinkhornDivision, SinkhornEps, SquareSum, Storage, Unit,
     library::LibraryProduct,
     splits::{Boundaries, Launch, SplitCount, SplitRule},
 };
@@ -50,6 +50,30 @@ pub fn product(product: LibraryProduct) -> Vec<String> {
     ];
     steps.extend(after_the_output(&surroundings));
     steps
+}
+
+/// The steps of a recombination.
+#[must_use]
+pub fn recombination(recombine: &Recombine) -> Vec<String> {
+    let sum = match recombine.contraction {
+        Contraction::Fma => "each product but the first fused with the sum",
+        Contraction::MulAdd => "a rounding per product and per sum",
+    };
+    let order = match recombine.order {
+        RecombineOrder::PostFirst => format!("post·f, then the streams ascending; {sum}"),
+        RecombineOrder::StreamFirst => {
+            format!("the first stream, post·f, then the other streams ascending; {sum}")
+        }
+        RecombineOrder::Apart { terms } => format!(
+            "the streams ascending, {sum}; post·f by itself; both {}, then added",
+            storage(terms)
+        ),
+    };
+    vec![
+        format!("post and comb: {}", storage(recombine.gates)),
+        format!("streams: X' = post·f + combᵀ·X in fp32: {order}"),
+        "as deployed: one rounding of X' to bf16".to_owned(),
+    ]
 }
 
 fn after_the_output(recipe: &MixRecipe) -> [String; 3] {
@@ -227,7 +251,7 @@ fn split(recipe: &MixRecipe) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::catalogue::builtin;
+    use crate::recipe::{RecombineRecipe, catalogue::builtin};
 
     /// What `ulpdrift variants NAME` says of every built-in: wording that changes has to be read.
     #[test]
@@ -252,10 +276,24 @@ mod tests {
     }
 
     #[test]
+    fn every_recombination_in_words() {
+        let text = RecombineRecipe::ALL.map(|known| {
+            let head = format!("{} ({}): {}", known.name, known.engine, known.summary);
+            let steps = recombination(&known.arithmetic);
+            format!("{head}\n  {}\n", steps.join("\n  "))
+        });
+        insta::assert_snapshot!(text.join("\n"));
+    }
+
+    #[test]
     fn no_two_recipes_read_alike() {
-        let texts: Vec<_> = builtin()
+        let recipes = builtin();
+        let recombined = RecombineRecipe::ALL.iter();
+        let texts: Vec<_> = recipes
             .iter()
-            .map(|recipe| steps(recipe).join("\n"))
+            .map(steps)
+            .chain(recombined.map(|known| recombination(&known.arithmetic)))
+            .map(|steps| steps.join("\n"))
             .collect();
         for (index, text) in texts.iter().enumerate() {
             assert!(!texts[..index].contains(text), "{text}");

@@ -23,7 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{format::Format, tensor_core::Operand};
-pub use recombine::{Recombine, RecombineOrder};
+pub use recombine::{Recombine, RecombineOrder, RecombineRecipe};
 pub use splits::SplitRule;
 
 /// How a value is rounded before it enters a multiply unit.

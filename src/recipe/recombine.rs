@@ -10,6 +10,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use wildmatch::WildMatch;
 
 use super::{Contraction, Storage};
 
@@ -73,4 +74,73 @@ impl Recombine {
         },
         contraction: Contraction::Fma,
     };
+}
+
+/// What no mixing kernel's name begins with.
+const TITLE: &str = "recombine ";
+
+/// A recombination by name: a variant of suite `recombine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct RecombineRecipe {
+    /// What users call it. The mixing kernel's variants have names of their own, of which one may be the same.
+    pub name: &'static str,
+    /// One line: what is rounded, in which order.
+    pub summary: &'static str,
+    /// Who runs it.
+    pub engine: &'static str,
+    /// The arithmetic.
+    pub arithmetic: Recombine,
+}
+
+impl RecombineRecipe {
+    /// Every recombination with a name, in the order they are listed. A new one is a new entry.
+    pub const ALL: [Self; 4] = [
+        Self::FP32,
+        Self {
+            name: "mul-add",
+            summary: "as fp32, with a rounding per product and per sum",
+            engine: "kernels compiled without contraction",
+            arithmetic: Recombine::MUL_ADD,
+        },
+        Self {
+            name: "stream-first",
+            summary: "as fp32, with the first stream's product before post·f",
+            engine: "the sm_120 port, as its compiler ordered it",
+            arithmetic: Recombine::STREAM_FIRST,
+        },
+        Self {
+            name: "transformers",
+            summary: "bf16 post and comb; post·f and combᵀ·X each bf16, then added",
+            engine: "transformers",
+            arithmetic: Recombine::TRANSFORMERS,
+        },
+    ];
+
+    /// What the others are measured by, and compared with unless another is named.
+    pub const FP32: Self = Self {
+        name: "fp32",
+        summary: "fp32 post and comb, post·f first, fused multiply-add",
+        engine: "TileKernels and the engines' fused kernels",
+        arithmetic: Recombine::FP32,
+    };
+
+    /// Those whose names match a pattern with * and ?.
+    #[must_use]
+    pub fn matching(pattern: &str) -> Vec<Self> {
+        let glob = WildMatch::new(pattern);
+        let matches = |recipe: &Self| glob.matches(recipe.name);
+        Self::ALL.into_iter().filter(matches).collect()
+    }
+
+    /// Its name among the recipes of a report, where a mixing kernel's may be the same.
+    #[must_use]
+    pub fn title(name: &str) -> String {
+        format!("{TITLE}{name}")
+    }
+
+    /// The name in such a title; `None` in what is none.
+    #[must_use]
+    pub fn name_in(title: &str) -> Option<&str> {
+        title.strip_prefix(TITLE)
+    }
 }

@@ -132,3 +132,16 @@ pub(crate) fn mix_report() -> Report {
     }
     report(records)
 }
+
+/// A row of suite recombine.
+pub(crate) fn recombined(variant: &str, site: &str, stage: &str, rel_l2: f64) -> Record {
+    let mut record = record(variant, 3, site, stage, rel_l2);
+    record.key.suite = "recombine".to_owned();
+    record.measures.changed = Some(Value(0.0));
+    if stage == "streams" {
+        record.measures.operand_rel_l2 = Some(Value(0.0));
+        record.measures.arith_rel_l2 = Some(Value(rel_l2));
+        record.measures.bound_ratio = Some(Value(0.99998));
+    }
+    record
+}

@@ -2,8 +2,9 @@
 //!
 //! A suite takes cases (one site with its weights and inputs), runs the candidates on a backend
 //! beside the fp64 reference and yields records. [`mix`] compares the hyper-connection mixing kernel
-//! stage by stage at every site; [`chain`] takes it through all layers; [`mod@sweep`] shows how its result depends on the batch, the device and
-//! the number of splits; [`crosscheck`] compares two backends; [`vectors`] replays recorded tensor-core results. A new suite is a new file
+//! stage by stage at every site; [`recombine`] compares what follows the sublayer; [`chain`] takes both through all
+//! layers; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the number of splits;
+//! [`crosscheck`] compares two backends; [`vectors`] replays recorded tensor-core results. A new suite is a new file
 //! and a line here. What may not live here: printing, file formats, limits.
 
 pub mod budget;
@@ -14,6 +15,7 @@ pub mod fault;
 pub mod feed;
 pub mod gains;
 pub mod mix;
+pub mod recombine;
 pub mod sweep;
 pub mod tensors;
 pub mod vectors;
@@ -160,13 +162,12 @@ impl SuiteError {
 
 /// The part of a record's key that every suite of the mixing kernel shares. A library's product has no
 /// split rule that we know of.
-fn record_key(plan: &Plan<'_>, case: &Case, variant: &Variant<'_>, splits: Option<usize>) -> Key {
+fn record_key(plan: &Plan<'_>, case: &Case, variant: &str, splits: Option<usize>) -> Key {
     Key {
         layer: Some(case.layer),
         site: Some(case.site.to_string()),
         depth: Some(case.layer + u32::from(case.site == Site::Ffn)),
-        variant: variant.recipe.name.clone(),
-        fault: variant.fault.map(|fault| fault.to_string()),
+        variant: variant.to_owned(),
         inputs: plan.inputs.to_string(),
         token_class: "all".to_owned(),
         tokens: case.x.nrows() as u64,

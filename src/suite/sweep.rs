@@ -310,7 +310,7 @@ impl Rows<'_> {
             ..record_key(
                 self.plan,
                 self.case,
-                &(&point.recipe).into(),
+                &point.recipe.name,
                 Some(point.ranges.len()),
             )
         };

@@ -203,3 +203,52 @@ fn a_chain_that_ends_is_broken_whatever_its_rows_say() {
         broken.sentence
     );
 }
+
+/// One name, two kernels: neither verdict rests on the other's rows.
+#[test]
+fn a_recombination_is_judged_apart_from_the_mixing_kernel_of_its_name() {
+    let rows = |variant: &str, rel_l2: f64| {
+        let row = |stage| fixtures::recombined(variant, "attn", stage, rel_l2);
+        ["streams", "streams_bf16"].map(row)
+    };
+    let mut records = fixtures::mix_report().records.to_vec();
+    let mixing = records.len();
+    records.extend(rows("fp32", 4.8e-8));
+    records.extend(rows("stream-first", 4.8e-8));
+    records.extend(rows("mul-add", 5e-8));
+    let judged = |records: &[Record]| judge(records, &[], records, &VerdictLimits::default());
+    let of = |verdicts: &[Verdict], suite: &str, variant: &str| {
+        let is_it = |verdict: &&Verdict| verdict.suites == [suite] && verdict.variant == variant;
+        verdicts.iter().find(is_it).cloned().expect("a verdict")
+    };
+    let before = judged(&records);
+    assert_eq!(before.len(), 4 + 3);
+    for (suite, variant, class) in [
+        ("mix", "fp32", Class::Exact),
+        ("mix", "tf32", Class::Noise),
+        ("recombine", "fp32", Class::Exact),
+        ("recombine", "stream-first", Class::Exact),
+        ("recombine", "mul-add", Class::Noise),
+    ] {
+        let found = of(&before, suite, variant).verdict;
+        assert_eq!(found, class, "{suite} {variant}");
+    }
+    assert_eq!(
+        of(&before, "recombine", "fp32").sentence,
+        "recombine fp32 is exact: streams is at or below fp32's own error on each of 1 site; streams rel_l2 median \
+         4.80e-8, worst 4.80e-8 (L3.attn); bound_ratio 0.99998. Rests on recombine."
+    );
+    records[mixing].measures.bound_ratio = Some(Value(1.5));
+    let after = judged(&records);
+    assert_eq!(of(&after, "recombine", "fp32").verdict, Class::Structural);
+    assert_eq!(of(&after, "mix", "fp32"), of(&before, "mix", "fp32"));
+    records[mixing].measures.bound_ratio = Some(Value(0.5));
+    records[0].measures.nan_got = Some(1);
+    let after = judged(&records);
+    assert_eq!(of(&after, "mix", "fp32").verdict, Class::Broken);
+    assert_eq!(of(&after, "recombine", "fp32").verdict, Class::Exact);
+    // Without fp32's rows nothing is exact.
+    let alone = &judged(&rows("stream-first", 1e-8))[0];
+    let said = "not compared with fp32";
+    assert!(alone.sentence.contains(said), "{}", alone.sentence);
+}

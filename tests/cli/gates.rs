@@ -27,7 +27,7 @@ measure = "rel_l2"
 max = 1e-4
 "#;
 
-const RECIPES: &str = r#"
+pub const RECIPES: &str = r#"
 [[mix]]
 name = "mine"
 summary = "bf16 weight, 8 ranges"

@@ -11,6 +11,7 @@ mod gates;
 mod kernels;
 mod libraries;
 mod mma;
+mod recombine;
 mod refusals;
 mod reproducible;
 mod scene;

@@ -62,7 +62,8 @@ fn every_variant_fits_80_columns() {
         .ulpdrift("variants '*'")
         .exits_with(0)
         .fits_80_columns()
-        .prints("bf16x3: ");
+        .prints("bf16x3: ")
+        .prints("recombine transformers: ");
 }
 
 #[test]

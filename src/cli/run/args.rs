@@ -12,6 +12,7 @@ use crate::cli::usage::whole;
     ulpdrift run                                       synthetic V4-Flash, default variants\n  \
     ulpdrift run CHECKPOINT --layers 0-3 -v            a row per layer, site and stage\n  \
     ulpdrift run CHECKPOINT --variants 'tf32*,bf16x2' --against tf32\n  \
+    ulpdrift run CHECKPOINT --suite recombine          what follows the sublayer (hc_post)\n  \
     ulpdrift run CHECKPOINT --inputs file:captured.safetensors --out report\n  \
     ulpdrift run CHECKPOINT --gate limits.toml         exit 1 if a limit is breached\n  \
     ulpdrift run --sweep tokens=1,64,512,8192 --sms 132,188 --variants tf32\n  \
@@ -39,8 +40,8 @@ pub struct RunArgs {
     /// Known bugs as candidates beside the variants, built into the one that --against names.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "NAMES")]
     pub fault: Vec<Fault>,
-    /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them
-    /// [default: those it marks, and all of --recipes].
+    /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them, and each suite takes
+    /// those that it knows [default: those it marks, and all of --recipes].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub variants: Vec<String>,
     /// Add the recipes of a TOML file.
@@ -97,7 +98,7 @@ pub struct RunArgs {
     /// Also time every variant's projection on the device, beside a copy and, if named, cuBLAS.
     #[arg(long)]
     pub time: bool,
-    /// Also measure every variant's distance to this one.
+    /// Also measure every variant's distance to this one; a suite that does not know it compares with fp32.
     #[arg(long, default_value = "fp32", value_name = "VARIANT")]
     pub against: String,
     /// Vary one axis instead: tokens=1,64,512 or splits=1,64 (layer 0, attn, unless given).
@@ -144,6 +145,8 @@ pub struct RunArgs {
 pub enum Suite {
     /// The hyper-connection mixing kernel, site by site.
     Mix,
+    /// What follows the sublayer (hc_post), site by site, with the gates of fp32 mixing.
+    Recombine,
     /// All layers one after the other: how the error grows with depth.
     Chain,
     /// Where the error comes from, source by source, at single sites and along the chain.

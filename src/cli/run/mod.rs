@@ -26,7 +26,7 @@ use crate::{
     gate::{self, Thresholds},
     recipe::library::LibraryProduct,
     report::{Class, GateOutcome, Measures, Record, Records, Report, json},
-    suite::{Plan, budget, chain, gains, mix, sweep},
+    suite::{Plan, budget, chain, gains, mix, recombine, sweep},
     verdict::{self, VerdictLimits},
 };
 
@@ -146,6 +146,12 @@ fn measure(
         provenance.skipped = outcome.skipped;
         provenance.probed = outcome.probed;
         provenance.times = outcome.times;
+    }
+    if args.suite.contains(&Suite::Recombine) {
+        let outcome = recombine::run(plan, &settings.recombinations, outputs.sink(), &tell)?;
+        provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
+        records.extend(outcome.records);
+        yardstick.extend(outcome.yardstick);
     }
     if args.suite.contains(&Suite::Chain) {
         for seed in args.seed..args.seed + args.seeds {

@@ -15,6 +15,7 @@ use crate::{
     backend::hardware::Hardware,
     checkpoint::SourceKind,
     measure::value::Value,
+    recipe::RecombineRecipe,
     report::{
         self, Host, Records, Report, Run, SCHEMA_VERSION, Skipped, Tool, Verdict, WeightKind,
     },
@@ -69,7 +70,8 @@ impl<'a> Provenance<'a> {
         }
     }
 
-    /// What a further suite read and left out, beside what was read before.
+    /// What a further suite read and left out, beside what was read before: its digest covers norms as well, a chain's
+    /// the head too. What another has left out already is said once.
     pub fn add(&mut self, digest: &Sha256, stored_types: &[String], skipped: &[Skip]) {
         let own = digest.clone();
         self.digest = Some(match self.digest.take() {
@@ -84,7 +86,11 @@ impl<'a> Provenance<'a> {
                 self.stored_types.push(stored.clone());
             }
         }
-        self.skipped.extend(skipped.iter().cloned());
+        for skip in skipped {
+            if !self.skipped.contains(skip) {
+                self.skipped.push(skip.clone());
+            }
+        }
     }
 
     /// The whole report.
@@ -106,6 +112,13 @@ impl<'a> Provenance<'a> {
             });
             (product.name().to_owned(), described)
         }));
+        let variants = &self.settings.recombinations;
+        if !variants.recipes.is_empty() {
+            for recipe in variants.recipes.iter().chain([&variants.against]) {
+                let title = RecombineRecipe::title(recipe.name);
+                recipes.insert(title, serde_json::to_value(recipe)?);
+            }
+        }
         Ok(Report {
             schema_version: SCHEMA_VERSION,
             tool: Tool::current(),

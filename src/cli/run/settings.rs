@@ -2,19 +2,21 @@
 
 mod chain;
 mod fault;
+mod recombine;
 
 use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
 
+use self::recombine::Names;
 use super::{args::RunArgs, products::Products};
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
     files,
     recipe::{MixRecipe, catalogue, library::LibraryProduct, user},
-    suite::{DEFAULT_TOKENS, chain::Around, fault::Fault, sweep::Axes},
+    suite::{DEFAULT_TOKENS, chain::Around, fault::Fault, recombine::Variants, sweep::Axes},
     tensor_core::Arch,
 };
 
@@ -38,6 +40,8 @@ pub struct Settings {
     pub against: MixRecipe,
     /// Known bugs that are candidates, built into that variant.
     pub faults: Vec<Fault>,
+    /// The candidates of suite recombine.
+    pub recombinations: Variants,
     /// Layers, ascending.
     pub layers: Vec<u32>,
     /// Sites, attn first.
@@ -69,8 +73,10 @@ impl Settings {
     /// The first flag, file or tensor that cannot be used.
     pub fn new(args: &RunArgs) -> anyhow::Result<Self> {
         let known = known_recipes(args.recipes.as_deref())?;
-        let (products, patterns) = Products::select(&known, &args.variants);
-        let recipes = if args.variants.is_empty() {
+        recombine::check(args)?;
+        let names = Names::share_out(args, &known)?;
+        let (products, patterns) = Products::select(&known, &names.mixing);
+        let recipes = if args.variants.is_empty() && names.mixes {
             default_recipes(args, &known)?
         } else {
             user::select(&known, &patterns).context("--variants")?
@@ -78,7 +84,7 @@ impl Settings {
         products.check(args, &recipes)?;
         check_time(args)?;
         chain::check_seeds(args)?;
-        let against = against(&known, &args.against)?;
+        let against = against(&known, &names.against)?;
         let faults = fault::faults(args, &against)?;
         let arch: Option<Arch> = args
             .arch
@@ -131,6 +137,7 @@ impl Settings {
             products,
             against,
             faults,
+            recombinations: names.recombinations,
             layers: places.layers,
             sites: places.sites,
             inputs,

@@ -5,7 +5,7 @@
 use comfy_table::Table;
 
 use super::{
-    ABSENT, Record, Report, Verdict, cell, plain_table, printable, ratio, shorten, table_width,
+    ABSENT, Record, Report, cell, plain_table, printable, ratio, shorten, table_width, verdict_of,
     within_6,
 };
 use crate::report::{
@@ -119,15 +119,8 @@ fn row(report: &Report, name: &str, header: [&str; 10], digits: Digits) -> Vec<S
         "bound" => cell(worst(&rows, "bound_ratio").map(|high| high.value), ratio),
         "us" => cell(time("time_us"), |v| within_6(plain(v, 3), v)),
         "GB/s" => cell(time("gb_per_s"), |v| within_6(plain(v, 3), v)),
-        "verdict" => verdict(report, name),
+        "verdict" => verdict_of(report, name, "mix"),
         _ => printable(name),
     };
     header.iter().map(column).collect()
-}
-
-fn verdict(report: &Report, name: &str) -> String {
-    let is_own = |verdict: &&Verdict| verdict.variant == name;
-    let own = report.verdicts.iter().find(is_own);
-    own.map_or(ABSENT, |verdict| verdict.verdict.word())
-        .to_owned()
 }

@@ -26,7 +26,6 @@ use super::{
     Plan, Progress, Skip, SuiteError,
     case::{Case, References},
     chain::{self, Around, Order, candidate::Walker, link::Link, rows},
-    fault::Variant,
     feed::{Fed, feed},
     record_key,
 };
@@ -171,7 +170,7 @@ fn of_case(plan: &Plan<'_>, case: &Case) -> Result<Vec<Record>, SuiteError> {
             let key = Key {
                 suite: "budget".to_owned(),
                 stage: Some(stage.stage.to_owned()),
-                ..record_key(plan, case, &Variant::from(*recipe), *splits)
+                ..record_key(plan, case, &recipe.name, *splits)
             };
             records(&key, &stage.sources, &stage.products)
         })

@@ -83,7 +83,8 @@ impl Rows<'_> {
                 let key = Key {
                     suite: "mix".to_owned(),
                     stage: Some(stage.name().to_owned()),
-                    ..record_key(self.plan, self.case, &variant, candidate.splits)
+                    fault: variant.fault.map(|fault| fault.to_string()),
+                    ..record_key(self.plan, self.case, &recipe.name, candidate.splits)
                 };
                 Ok(Record { key, measures })
             })
@@ -96,7 +97,7 @@ impl Rows<'_> {
         let key = Key {
             suite: "mix".to_owned(),
             stage: Some(Stage::Mixes.name().to_owned()),
-            ..record_key(self.plan, self.case, &fp32.into(), yardstick.splits)
+            ..record_key(self.plan, self.case, &fp32.name, yardstick.splits)
         };
         let stage = error::Stage {
             got: slice(yardstick.mixes.view()),
