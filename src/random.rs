@@ -34,6 +34,8 @@ pub enum Purpose {
     Outlier = 2,
     /// How the four streams of `copies` differ; token = row.
     Copies = 3,
+    /// The ids of the tokens whose embeddings a chain begins with; layer = 0, token = row.
+    Tokens = 4,
     /// A synthetic weight; layer and token say which one (see `checkpoint::synthetic`).
     Weight = 16,
     /// Where the wide entries of a heavy-tailed synthetic weight lie.

@@ -41,6 +41,7 @@ mod values;
 mod write;
 
 pub use dtype::StoredType;
+pub use embedding::Vocabulary;
 pub use error::CheckpointError;
 pub use family::{Family, Model};
 pub use hc::HcWeights;

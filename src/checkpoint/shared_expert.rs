@@ -37,15 +37,9 @@ pub struct SharedExpert {
     pub down: Array2<f32>,
     /// w3, [inter, d].
     pub up: Array2<f32>,
-    /// Of everything that was read, as stored.
-    stored: [u8; 32],
-}
-
-impl SharedExpert {
-    /// Feeds names, types, shapes and stored bytes to a digest, behind those of the layer's ffn site.
-    pub fn digest_update(&self, digest: &mut Sha256) {
-        digest.update(self.stored);
-    }
+    /// SHA-256 of the official names, types, shapes and stored bytes of all that was read: what enters a digest of
+    /// weights, behind those of the layer's ffn site.
+    pub digest: [u8; 32],
 }
 
 /// A matrix that is there and of the right shape.
@@ -104,7 +98,7 @@ impl Checkpoint {
             gate: read(gate)?,
             down: read(down)?,
             up: read(up)?,
-            stored: digest.finalize().into(),
+            digest: digest.finalize().into(),
         })
     }
 

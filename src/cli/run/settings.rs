@@ -116,6 +116,7 @@ impl Settings {
         }
         let around = chain::around(args, &places.layers)?;
         chain::check(args, &places.layers, &places.sites, &products)?;
+        chain::check_sources(args, &around, &checkpoint, &activations, &places.layers)?;
         let nonfinite = if args.allow_nonfinite {
             NonFinite::Allow
         } else {

@@ -49,7 +49,7 @@ impl Truth {
             Order::Delayed => self.carried.view(),
         };
         let y = streams::collapse(self.level, pre, self.x.view());
-        let f = streams::rms_norm(y.view(), &link.norm, link.site.norm_eps);
+        let f = link.sublayer(self.level, y.view());
         self.x = streams::recombine(
             self.level,
             self.x.view(),

@@ -4,10 +4,14 @@ use anyhow::{Context, ensure};
 
 use super::{Products, ranges};
 use crate::{
-    checkpoint::Site,
+    activations::{Activations, Inputs},
+    checkpoint::{Checkpoint, Site},
     cli::run::args::{LayerIo, Residual, RunArgs, Sublayer, Suite},
     format::Format,
-    suite::chain::{self, Around, SitesOn},
+    suite::{
+        DEFAULT_TOKENS,
+        chain::{self, Around, SitesOn},
+    },
 };
 
 /// The most seeds of a chain.
@@ -41,7 +45,6 @@ pub fn check_seeds(args: &RunArgs) -> anyhow::Result<()> {
 
 /// What lies around the mixing kernel.
 pub fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
-    let Sublayer::RmsNorm = args.sublayer;
     Ok(Around {
         residual: match args.residual {
             Residual::Bf16 => Format::Bf16,
@@ -52,9 +55,49 @@ pub fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
             LayerIo::Bf16 => Format::Bf16,
             LayerIo::Fp32 => Format::F32,
         },
-        sublayer: chain::Sublayer::RmsNorm,
+        sublayer: match args.sublayer {
+            Sublayer::RmsNorm => chain::Sublayer::RmsNorm,
+            Sublayer::SharedExpert => chain::Sublayer::SharedExpert,
+            Sublayer::File => chain::Sublayer::File,
+        },
         sites_on: sites_on(&args.sites_on, layers)?,
     })
+}
+
+/// Whether what the chain begins with and what stands in for its sublayers is there: found out before anything is
+/// computed, be it by a suite that runs first.
+pub fn check_sources(
+    args: &RunArgs,
+    around: &Around,
+    checkpoint: &Checkpoint,
+    activations: &Activations,
+    layers: &[u32],
+) -> anyhow::Result<()> {
+    let first = layers.first().copied().unwrap_or_default();
+    let is_embedded = args.inputs == Inputs::Embedding.to_string();
+    if is_embedded {
+        ensure!(
+            args.suite == [Suite::Chain],
+            "--inputs embedding: no site but the first finds embeddings in its streams, so that only suite chain begins with them; name --suite chain alone, or choose other inputs"
+        );
+        ensure!(
+            first == 0,
+            "--inputs embedding: the streams hold embeddings before layer 0, not before layer {first}; let --layers begin with 0, or choose other inputs"
+        );
+        checkpoint.vocabulary().context("--inputs embedding")?;
+    }
+    if !args.suite.contains(&Suite::Chain) {
+        return Ok(());
+    }
+    let recorded = match args.inputs.starts_with("file:") {
+        true => activations.available(first, Site::Attn),
+        false => None,
+    };
+    let tokens = args.tokens.or(recorded).unwrap_or(DEFAULT_TOKENS);
+    around
+        .sublayer
+        .check(checkpoint, activations, layers, tokens)
+        .with_context(|| format!("--sublayer {}", around.sublayer))
 }
 
 fn sites_on(text: &str, layers: &[u32]) -> anyhow::Result<SitesOn> {
@@ -86,10 +129,11 @@ pub fn check(
     if !args.suite.contains(&Suite::Chain) {
         let is_default = args.residual == Residual::Bf16
             && args.layer_io == LayerIo::Bf16
+            && args.sublayer == Sublayer::RmsNorm
             && args.sites_on == "all";
         ensure!(
             is_default,
-            "--residual, --layer-io and --sites-on are of suite chain, which is not asked for; add --suite chain"
+            "--residual, --layer-io, --sublayer and --sites-on are of suite chain, which is not asked for; add --suite chain"
         );
         return Ok(());
     }
