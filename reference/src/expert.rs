@@ -13,7 +13,7 @@
 
 use ndarray::{Array2, ArrayView2, Zip};
 
-use crate::{dot::Packed, mix::sigmoid, simd::Level};
+use crate::{dot::Packed, kernel::Input, mix::sigmoid, simd::Level};
 
 /// A shared expert, its weights widened once for all that goes through it.
 pub struct Expert {
@@ -61,6 +61,19 @@ impl Expert {
     /// If a row of u is not as long as one of w1.
     #[must_use]
     pub fn run(&self, level: Level, u: ArrayView2<f64>) -> Array2<f64> {
+        self.forward(level, u)
+    }
+
+    /// The same of a u that f32 holds: the same bits as if it were widened first, and sooner.
+    ///
+    /// # Panics
+    /// As [`Self::run`].
+    #[must_use]
+    pub fn run_f32(&self, level: Level, u: ArrayView2<f32>) -> Array2<f64> {
+        self.forward(level, u)
+    }
+
+    fn forward<U: Input>(&self, level: Level, u: ArrayView2<U>) -> Array2<f64> {
         let mut hidden = self.gate.project(level, u);
         let up = self.up.project(level, u);
         Zip::from(&mut hidden)
@@ -155,10 +168,13 @@ mod tests {
             },
             2.0,
         );
-        let u = fill(11, 130, 0.37);
+        let u = fill(11, 130, 0.37).mapv(|value| value as f32);
+        let narrow = u.view();
+        let u = u.mapv(f64::from);
         let whole = expert.run(Level::Portable, u.view());
         for level in [Level::Avx2, Level::Avx512] {
             assert_eq!(expert.run(level, u.view()), whole, "{level}");
+            assert_eq!(expert.run_f32(level, narrow), whole, "{level}");
         }
         let alone = expert.run(Level::detect(), u.slice(ndarray::s![7..8, ..]));
         assert_eq!(alone.row(0), whole.row(7));

@@ -156,7 +156,7 @@ impl Link {
         };
         match &self.stand_in {
             StandIn::Norm => u(),
-            StandIn::Expert { expert, .. } => stored(expert.run(level, u().mapv(f64::from).view())),
+            StandIn::Expert { expert, .. } => stored(expert.run_f32(level, u().view())),
             StandIn::Recorded(f) => rounded(f.view(), io),
         }
     }
