@@ -411,6 +411,29 @@ fn synthetic_norms_and_embeddings_have_the_documented_spread() {
     );
 }
 
+#[test]
+fn what_there_is_to_be_embedded() {
+    let directory = Directory::new();
+    let vocabulary = open(&directory, &whole()).vocabulary().unwrap();
+    assert_eq!((vocabulary.tokens, vocabulary.stored), (5, StoredType::F32));
+    let bare = open(&directory, &Raw::default().layer("layers.0."));
+    assert_sentence(
+        &bare.vocabulary().unwrap_err().to_string(),
+        &["lacks embed.weight", "choose other --inputs"],
+    );
+    let mut odd = ramp(40);
+    odd[8 * 3 + 2] = f32::NAN;
+    let odd = open(&directory, &whole().f32("embed.weight", &[5, 8], &odd));
+    assert!(odd.embedding(&[2, 4], NonFinite::Refuse).is_ok());
+    assert!(odd.embedding(&[3], NonFinite::Allow).is_ok());
+    assert_sentence(
+        &odd.embedding(&[3], NonFinite::Refuse)
+            .unwrap_err()
+            .to_string(),
+        &["embed.weight", "1 non-finite values of 8", "token 3"],
+    );
+}
+
 /// The first and last words, taken from the file with Python.
 #[test]
 fn another_projects_checkpoint() {
