@@ -208,7 +208,8 @@ impl Checkpoint {
         name: &str,
         digest: &mut Sha256,
     ) -> Result<Vec<u8>, CheckpointError> {
-        let mut bytes = Vec::new();
+        // One value per byte is the most that is stored.
+        let mut bytes = Vec::with_capacity(located.shape.iter().product());
         self.visit(located, &mut Vec::new(), |piece| {
             bytes.extend_from_slice(piece);
         })?;

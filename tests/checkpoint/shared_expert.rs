@@ -191,7 +191,7 @@ fn every_spelling_is_the_same_and_every_byte_counts() {
 }
 
 #[test]
-fn h_missing_matrices_and_scales() {
+fn missing_matrices_and_scales() {
     let advice = "--sublayer rms-norm";
     assert_expert_refused(
         &layer(),
@@ -216,7 +216,7 @@ fn h_missing_matrices_and_scales() {
 }
 
 #[test]
-fn h_wrong_shapes_and_types() {
+fn wrong_shapes_and_types() {
     let scale = |dtype: &str, shape: &[u64], bytes: usize| {
         fp8([0x38; 48], [127; 6]).tensor(&name("w1.scale"), dtype, shape, &vec![127; bytes])
     };
@@ -276,7 +276,7 @@ fn h_wrong_shapes_and_types() {
 }
 
 #[test]
-fn h_odd_fp4_packing() {
+fn odd_fp4_packing() {
     let packed = |part: &str, shape: [u64; 2], raw: Raw| {
         let bytes = vec![0x22; (shape[0] * shape[1]) as usize];
         raw.tensor(&name(part), "I8", &shape, &bytes).tensor(
@@ -309,7 +309,7 @@ fn h_odd_fp4_packing() {
 }
 
 #[test]
-fn h_nan_scales_codes_and_overflow() {
+fn nan_scales_codes_and_overflow() {
     let mut codes = [0x38; 48];
     let nan_scale = fp8(codes, [127, 127, 127, 255, 127, 127]);
     assert_expert_refused(
