@@ -125,57 +125,22 @@ impl Checkpoint {
     ) -> Result<Matrix<'_>, CheckpointError> {
         let name = expert_name(layer, part, "weight");
         let weight = self.expert_tensor(layer, &name)?;
-        let [rows, columns] = shape;
-        let check = |located: &Located, expected: [usize; 2], because: &str| {
-            if located.shape == expected {
-                return Ok(());
-            }
-            Err(CheckpointError::WrongShape {
-                tensor: located.stored.clone(),
-                file: located.file.clone(),
-                found: shape_text(&located.shape),
-                expected: shape_text(&expected),
-                because: format!(" for {because}"),
-            })
-        };
-        let scales = |block: [usize; 2]| {
-            let scale = expert_name(layer, part, "scale");
-            let located = self.expert_tensor(layer, &scale)?;
-            if located.dtype != StoredType::F8E8M0.name() {
-                return Err(wrong_type(located, "F8_E8M0"));
-            }
-            let expected = [rows.div_ceil(block[0]), columns.div_ceil(block[1])];
-            let because = format!(
-                "a weight of {rows}×{columns} with a scale per {}×{}",
-                block[0], block[1]
-            );
-            check(located, expected, &because)?;
-            Ok(Scales { located, block })
-        };
         let whole = format!(
-            "a shared expert of {} units at hidden size {}",
-            rows.min(columns),
+            "hidden size {} and as many hidden units as w1 has rows",
             self.model.hidden
         );
+        let scales = |block| self.expert_scales(layer, part, shape, block);
         let storage = match StoredType::from_name(&weight.dtype) {
             Some(plain) if plain.is_plain_float() => {
-                check(weight, shape, &whole)?;
+                check_shape(weight, shape, &whole)?;
                 Storage::Plain
             }
             Some(StoredType::F8E4M3) => {
-                check(weight, shape, &whole)?;
+                check_shape(weight, shape, &whole)?;
                 Storage::Fp8(scales(self.model.weight_block)?)
             }
             _ if weight.dtype == PACKED => {
-                let because = format!("{columns} packed FP4 values in a row, two per byte");
-                check(weight, [rows, columns / 2], &because)?;
-                if columns % 2 != 0 {
-                    return Err(CheckpointError::OddPacking {
-                        tensor: weight.stored.clone(),
-                        file: weight.file.clone(),
-                        columns,
-                    });
-                }
+                check_packing(weight, shape)?;
                 Storage::Fp4(scales([1, FP4_BLOCK])?)
             }
             _ => {
@@ -189,6 +154,24 @@ impl Checkpoint {
             shape,
             storage,
         })
+    }
+
+    fn expert_scales(
+        &self,
+        layer: u32,
+        part: &str,
+        [rows, columns]: [usize; 2],
+        block: [usize; 2],
+    ) -> Result<Scales<'_>, CheckpointError> {
+        let located = self.expert_tensor(layer, &expert_name(layer, part, "scale"))?;
+        if located.dtype != StoredType::F8E8M0.name() {
+            return Err(wrong_type(located, "F8_E8M0"));
+        }
+        let [high, wide] = block;
+        let expected = [rows.div_ceil(high), columns.div_ceil(wide)];
+        let because = format!("a weight of {rows}×{columns} with a scale per {high}×{wide}");
+        check_shape(located, expected, &because)?;
+        Ok(Scales { located, block })
     }
 
     fn expert_tensor(&self, layer: u32, name: &str) -> Result<&Located, CheckpointError> {
@@ -217,6 +200,37 @@ impl Checkpoint {
         digest.update(&bytes);
         Ok(bytes)
     }
+}
+
+fn check_shape(
+    located: &Located,
+    expected: [usize; 2],
+    because: &str,
+) -> Result<(), CheckpointError> {
+    if located.shape == expected {
+        return Ok(());
+    }
+    Err(CheckpointError::WrongShape {
+        tensor: located.stored.clone(),
+        file: located.file.clone(),
+        found: shape_text(&located.shape),
+        expected: shape_text(&expected),
+        because: format!(" for {because}"),
+    })
+}
+
+/// Two values to a byte, and no row that ends within one.
+fn check_packing(weight: &Located, [rows, columns]: [usize; 2]) -> Result<(), CheckpointError> {
+    let because = format!("{columns} packed FP4 values in a row, two per byte");
+    check_shape(weight, [rows, columns / 2], &because)?;
+    if columns % 2 == 0 {
+        return Ok(());
+    }
+    Err(CheckpointError::OddPacking {
+        tensor: weight.stored.clone(),
+        file: weight.file.clone(),
+        columns,
+    })
 }
 
 fn wrong_type(located: &Located, expected: &'static str) -> CheckpointError {

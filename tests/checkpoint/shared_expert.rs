@@ -255,7 +255,7 @@ fn wrong_shapes_and_types() {
             plain(6).f32(&name("w2.weight"), &[6, 8], &ramp(48)),
             [
                 "w2.weight",
-                "shape [6, 8], expected [8, 6] for a shared expert of 6 units",
+                "shape [6, 8], expected [8, 6] for hidden size 8 and as many",
             ],
         ),
         (

@@ -64,40 +64,43 @@ pub fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
     })
 }
 
-/// Whether what the chain begins with and what stands in for its sublayers is there: found out before anything is
-/// computed, be it by a suite that runs first.
-pub fn check_sources(
-    args: &RunArgs,
-    around: &Around,
-    checkpoint: &Checkpoint,
-    activations: &Activations,
-    layers: &[u32],
-) -> anyhow::Result<()> {
-    let first = layers.first().copied().unwrap_or_default();
-    let is_embedded = args.inputs == Inputs::Embedding.to_string();
-    if is_embedded {
-        ensure!(
-            args.suite == [Suite::Chain],
-            "--inputs embedding: no site but the first finds embeddings in its streams, so that only suite chain begins with them; name --suite chain alone, or choose other inputs"
-        );
-        ensure!(
-            first == 0,
-            "--inputs embedding: the streams hold embeddings before layer 0, not before layer {first}; let --layers begin with 0, or choose other inputs"
-        );
-        checkpoint.vocabulary().context("--inputs embedding")?;
+/// What a run reads.
+pub struct Sources<'a> {
+    pub checkpoint: &'a Checkpoint,
+    pub inputs: &'a Inputs,
+    pub activations: &'a Activations,
+    pub layers: &'a [u32],
+}
+
+impl Sources<'_> {
+    /// Whether what the chain begins with and what stands in for its sublayers is there: found out before anything
+    /// is computed, be it by a suite that runs first.
+    pub fn check(&self, args: &RunArgs, around: &Around) -> anyhow::Result<()> {
+        let first = self.layers.first().copied().unwrap_or_default();
+        if *self.inputs == Inputs::Embedding {
+            ensure!(
+                args.suite == [Suite::Chain],
+                "--inputs embedding: no site but the first finds embeddings in its streams, so that only suite chain begins with them; name --suite chain alone, or choose other inputs"
+            );
+            ensure!(
+                first == 0,
+                "--inputs embedding: the streams hold embeddings before layer 0, not before layer {first}; let --layers begin with 0, or choose other inputs"
+            );
+            self.checkpoint.vocabulary().context("--inputs embedding")?;
+        }
+        if !args.suite.contains(&Suite::Chain) {
+            return Ok(());
+        }
+        let recorded = match self.inputs {
+            Inputs::File(_) => self.activations.available(first, Site::Attn),
+            _ => None,
+        };
+        let tokens = args.tokens.or(recorded).unwrap_or(DEFAULT_TOKENS);
+        around
+            .sublayer
+            .check(self.checkpoint, self.activations, self.layers, tokens)
+            .with_context(|| format!("--sublayer {}", around.sublayer))
     }
-    if !args.suite.contains(&Suite::Chain) {
-        return Ok(());
-    }
-    let recorded = match args.inputs.starts_with("file:") {
-        true => activations.available(first, Site::Attn),
-        false => None,
-    };
-    let tokens = args.tokens.or(recorded).unwrap_or(DEFAULT_TOKENS);
-    around
-        .sublayer
-        .check(checkpoint, activations, layers, tokens)
-        .with_context(|| format!("--sublayer {}", around.sublayer))
 }
 
 fn sites_on(text: &str, layers: &[u32]) -> anyhow::Result<SitesOn> {
