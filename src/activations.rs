@@ -10,7 +10,8 @@
 //! | `outlier` | the same, but in row 0 three channels hold, in all streams, one value of 1e3–7e4 each (log-uniform, either sign; streams within 2 %), as a BOS token does in the published traces |
 //! | `copies` | one N(0, 1) row for all streams, each of which differs from it by 0.01·N: about one bf16 ulp |
 //! | `scaled:S` | S·N(0, 1), S from 1e-3 to 7e4 |
-//! | `file:PATH` | recorded: safetensors of BF16, F16 or F32, `layers.N.attn.x` and `layers.N.ffn.x` of [tokens, h, d], or one `x` for all sites that have none of their own |
+//! | `embedding` | the rows of `embed.weight` of tokens drawn uniformly from the vocabulary, one to a row, as stored; a chain's beginning and no other site's x |
+//! | `file:PATH` | recorded: safetensors of BF16, F16 or F32, `layers.N.attn.x` and `layers.N.ffn.x` of [tokens, h, d], or one `x` for all sites that have none of their own; `layers.N.attn.f` and `layers.N.ffn.f` of [tokens, d], the sublayers' outputs, for a chain that takes them from there |
 
 mod recorded;
 
@@ -49,6 +50,8 @@ pub enum Inputs {
     Copies,
     /// Normals of another scale.
     Scaled(f32),
+    /// Embeddings of the checkpoint.
+    Embedding,
     /// Recorded activations.
     File(PathBuf),
 }
@@ -60,6 +63,7 @@ impl fmt::Display for Inputs {
             Self::Outlier => f.write_str("outlier"),
             Self::Copies => f.write_str("copies"),
             Self::Scaled(scale) => write!(f, "scaled:{scale}"),
+            Self::Embedding => f.write_str("embedding"),
             Self::File(path) => write!(f, "file:{}", path.display()),
         }
     }
@@ -74,6 +78,7 @@ impl FromStr for Inputs {
             "normal" => return Ok(Self::Normal),
             "outlier" => return Ok(Self::Outlier),
             "copies" => return Ok(Self::Copies),
+            "embedding" => return Ok(Self::Embedding),
             _ => {}
         }
         match text.split_once(':') {
@@ -92,8 +97,8 @@ impl FromStr for Inputs {
 pub enum ActivationsError {
     /// Not a name of inputs.
     #[error(
-        "there are no inputs {0:?}; choose normal, outlier, copies, scaled:S with S from 1e-3 to \
-         7e4, or file:PATH"
+        "there are no inputs {0:?}; choose normal, outlier, copies, embedding, scaled:S with S from \
+         1e-3 to 7e4, or file:PATH"
     )]
     Unknown(String),
     /// A scale out of range.
@@ -155,6 +160,48 @@ pub enum ActivationsError {
         /// How many are asked for.
         wanted: usize,
     },
+    /// Sublayer outputs are asked for where there is no file.
+    #[error(
+        "sublayer outputs are recorded ones, but the inputs are {0}; name a file that holds both with --inputs file:PATH"
+    )]
+    NotRecorded(Inputs),
+    /// The file lacks a sublayer's output.
+    #[error("{path:?} holds no {tensor:?}; record it, or choose another --sublayer")]
+    NoOutput {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A sublayer's output of another model.
+    #[error(
+        "{tensor:?} in {path:?} has shape {found:?}, expected [tokens, {hidden}] for this \
+         checkpoint; record the outputs of the same model"
+    )]
+    OutputShape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The model's hidden size.
+        hidden: usize,
+    },
+    /// A recorded sublayer output that every chain would end with.
+    #[error(
+        "{tensor:?} in {path:?} holds {value} at token {token}, expected finite values; record it again, or lower --tokens to {token}"
+    )]
+    NonFiniteOutput {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The first token with such a value.
+        token: usize,
+        /// The value.
+        value: f32,
+    },
 }
 
 /// Inputs ready to be drawn or read.
@@ -170,6 +217,8 @@ pub struct Activations {
 enum Source {
     Generated(Inputs),
     Recorded(Recorded),
+    /// The checkpoint's, which whoever begins there reads.
+    Embedding,
 }
 
 impl Activations {
@@ -181,6 +230,7 @@ impl Activations {
     pub fn open(inputs: &Inputs, seed: u64, model: &Model) -> Result<Self, ActivationsError> {
         let source = match inputs {
             Inputs::File(path) => Source::Recorded(Recorded::open(path, model)?),
+            Inputs::Embedding => Source::Embedding,
             generated => Source::Generated(generated.clone()),
         };
         Ok(Self {
@@ -198,6 +248,7 @@ impl Activations {
         match &self.source {
             Source::Generated(_) => Some(usize::MAX),
             Source::Recorded(recorded) => recorded.available(layer, site),
+            Source::Embedding => None,
         }
     }
 
@@ -207,6 +258,7 @@ impl Activations {
         match &self.source {
             Source::Generated(_) => Some(StoredType::Bf16),
             Source::Recorded(recorded) => recorded.exact_in(layer, site),
+            Source::Embedding => None,
         }
     }
 
@@ -276,6 +328,32 @@ impl Activations {
                 Ok(Some(x))
             }
             Source::Recorded(recorded) => recorded.tokens(layer, site, tokens),
+            Source::Embedding => Ok(None),
+        }
+    }
+
+    /// The ids of the tokens in the rows `tokens`, each drawn from `vocabulary` of them.
+    #[must_use]
+    pub fn token_ids(&self, vocabulary: usize, tokens: Range<usize>) -> Vec<u64> {
+        let id = |row| self.stream(Purpose::Tokens, 0, row).below(vocabulary) as u64;
+        tokens.map(id).collect()
+    }
+
+    /// The recorded output of a site's sublayer for the first `tokens` tokens, [tokens, d].
+    ///
+    /// # Errors
+    ///
+    /// If nothing was recorded, or not this, not of this model, of fewer tokens, or not finite.
+    pub fn output(
+        &self,
+        layer: u32,
+        site: Site,
+        tokens: usize,
+    ) -> Result<Array2<f32>, ActivationsError> {
+        match &self.source {
+            Source::Recorded(recorded) => recorded.output(layer, site, tokens),
+            Source::Generated(inputs) => Err(ActivationsError::NotRecorded(inputs.clone())),
+            Source::Embedding => Err(ActivationsError::NotRecorded(Inputs::Embedding)),
         }
     }
 

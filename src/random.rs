@@ -34,8 +34,10 @@ pub enum Purpose {
     Outlier = 2,
     /// How the four streams of `copies` differ; token = row.
     Copies = 3,
+    /// The ids of the tokens whose embeddings a chain begins with; layer = 0, token = row.
+    Tokens = 4,
     /// A perturbation of the streams before a layer; token = row.
-    Perturbation = 4,
+    Perturbation = 5,
     /// A synthetic weight; layer and token say which one (see `checkpoint::synthetic`).
     Weight = 16,
     /// Where the wide entries of a heavy-tailed synthetic weight lie.

@@ -36,22 +36,7 @@ pub fn dot(level: Level, x: ArrayView2<f32>, w: ArrayView2<f32>) -> Array2<f64> 
 
 /// The projection of x in either width.
 pub(crate) fn project<X: Input>(level: Level, x: ArrayView2<X>, w: ArrayView2<f32>) -> Array2<f64> {
-    assert_eq!(x.ncols(), w.ncols(), "x and w must have the same K");
-    let (tokens, outputs, depth) = (x.nrows(), w.nrows(), x.ncols());
-    let mut result = Array2::zeros((tokens, outputs));
-    if result.is_empty() || depth == 0 {
-        return result;
-    }
-    let x = x.as_standard_layout();
-    let (Some(x), Some(out)) = (x.as_slice(), result.as_slice_mut()) else {
-        unreachable!("a standard-layout array is one slice");
-    };
-    let weights = Packed::new(w);
-    let tile = tile_rows(tokens);
-    out.par_chunks_mut(tile * outputs)
-        .zip(x.par_chunks(tile * depth))
-        .for_each(|(out, x)| weights.project(level, x, out));
-    result
+    Packed::new(w).project(level, x)
 }
 
 /// Tokens of one task, in whole blocks: every thread has work, and as few tasks as that allows read all weights.
@@ -61,14 +46,14 @@ fn tile_rows(tokens: usize) -> usize {
 }
 
 /// The weights widened and regrouped for the kernel: `[chunk][group]`, zeros where N or K is ragged.
-struct Packed {
+pub(crate) struct Packed {
     groups: Vec<Group>,
     outputs: usize,
     depth: usize,
 }
 
 impl Packed {
-    fn new(w: ArrayView2<f32>) -> Self {
+    pub(crate) fn new(w: ArrayView2<f32>) -> Self {
         let (outputs, depth) = w.dim();
         let per_chunk = outputs.div_ceil(LANES);
         let mut groups = vec![[0.0; CHUNK * LANES]; depth.div_ceil(CHUNK) * per_chunk];
@@ -92,8 +77,26 @@ impl Packed {
         }
     }
 
+    /// The projection of x in either width.
+    pub(crate) fn project<X: Input>(&self, level: Level, x: ArrayView2<X>) -> Array2<f64> {
+        assert_eq!(x.ncols(), self.depth, "x and w must have the same K");
+        let mut result = Array2::zeros((x.nrows(), self.outputs));
+        if result.is_empty() || self.depth == 0 {
+            return result;
+        }
+        let tile = tile_rows(x.nrows());
+        let x = x.as_standard_layout();
+        let (Some(x), Some(out)) = (x.as_slice(), result.as_slice_mut()) else {
+            unreachable!("a standard-layout array is one slice");
+        };
+        out.par_chunks_mut(tile * self.outputs)
+            .zip(x.par_chunks(tile * self.depth))
+            .for_each(|(out, x)| self.project_tile(level, x, out));
+        result
+    }
+
     /// One task: some whole rows of x, some whole rows of the result.
-    fn project<X: Input>(&self, level: Level, x: &[X], out: &mut [f64]) {
+    fn project_tile<X: Input>(&self, level: Level, x: &[X], out: &mut [f64]) {
         let per_chunk = self.outputs.div_ceil(LANES);
         let mut rows: Rows = [0.0; ROWS * CHUNK];
         let mut sums: Vec<Sums> =

@@ -5,6 +5,7 @@
 //!
 //! * [`dot`]: the projection `x·wᵀ` in f64, fast, the same bits at every vector level.
 //! * [`exact`]: one dot product without any rounding but the last.
+//! * [`expert`]: the SwiGLU expert that every token goes through.
 //! * [`squares`]: the sum of a row's squares.
 //! * [`certify`]: the worst outputs of `dot` recomputed by `exact`, so the reference vouches for itself.
 //! * [`mix`]: everything between the projection and the layer's input: rms factor, sigmoid gates,
@@ -21,6 +22,7 @@
 pub mod certify;
 pub mod dot;
 pub mod exact;
+pub mod expert;
 mod kernel;
 pub mod mix;
 pub mod simd;

@@ -9,7 +9,10 @@ use std::{
 use ndarray::Array2;
 
 use super::ActivationsError;
-use crate::checkpoint::{Model, Site, StoredType, shard::Shard};
+use crate::checkpoint::{
+    Model, Site, StoredType,
+    shard::{Entry, Shard},
+};
 
 /// A file of recorded activations, its header checked.
 #[derive(Debug)]
@@ -19,6 +22,7 @@ pub(super) struct Recorded {
     sites: BTreeMap<(u32, Site), Tensor>,
     shared: Option<Tensor>,
     width: usize,
+    hidden: usize,
 }
 
 /// One site's x.
@@ -46,13 +50,7 @@ impl Recorded {
             if tokens == 0 || (hc, hidden) != (model.hc, model.hidden) {
                 return Err(wrong_shape(path, name, &entry.shape, model));
             }
-            let stored = StoredType::from_name(&entry.dtype)
-                .filter(|stored| stored.is_plain_float())
-                .ok_or_else(|| ActivationsError::WrongType {
-                    path: path.to_owned(),
-                    tensor: name.clone(),
-                    found: entry.dtype.clone(),
-                })?;
+            let stored = stored_type(path, name, entry)?;
             let tensor = Tensor {
                 name: name.clone(),
                 tokens,
@@ -76,6 +74,7 @@ impl Recorded {
             sites,
             shared,
             width: model.width(),
+            hidden: model.hidden,
         })
     }
 
@@ -100,6 +99,62 @@ impl Recorded {
         let Some(tensor) = self.tensor(layer, site) else {
             return Ok(None);
         };
+        let Some(entry) = self.shard.entries.get(&tensor.name) else {
+            return Ok(None);
+        };
+        self.rows(tensor, entry, self.width, tokens).map(Some)
+    }
+
+    /// What a sublayer made of the first `tokens` tokens. Only a chain asks for it, so it is checked here.
+    pub(super) fn output(
+        &self,
+        layer: u32,
+        site: Site,
+        tokens: usize,
+    ) -> Result<Array2<f32>, ActivationsError> {
+        let name = format!("layers.{layer}.{site}.f");
+        let Some(entry) = self.shard.entries.get(&name) else {
+            return Err(ActivationsError::NoOutput {
+                path: self.path.clone(),
+                tensor: name,
+            });
+        };
+        let tensor = match entry.shape[..] {
+            [tokens, hidden] if hidden == self.hidden => Tensor {
+                tokens,
+                stored: stored_type(&self.path, &name, entry)?,
+                name,
+            },
+            _ => {
+                return Err(ActivationsError::OutputShape {
+                    path: self.path.clone(),
+                    tensor: name,
+                    found: entry.shape.clone(),
+                    hidden: self.hidden,
+                });
+            }
+        };
+        let rows = self.rows(&tensor, entry, self.hidden, 0..tokens)?;
+        let is_odd = |(_, value): &((usize, usize), &f32)| !value.is_finite();
+        match rows.indexed_iter().find(is_odd) {
+            None => Ok(rows),
+            Some(((token, _), &value)) => Err(ActivationsError::NonFiniteOutput {
+                path: self.path.clone(),
+                tensor: tensor.name,
+                token,
+                value,
+            }),
+        }
+    }
+
+    /// Rows of `width` values.
+    fn rows(
+        &self,
+        tensor: &Tensor,
+        entry: &Entry,
+        width: usize,
+        tokens: Range<usize>,
+    ) -> Result<Array2<f32>, ActivationsError> {
         if tokens.end > tensor.tokens {
             return Err(ActivationsError::TooFewTokens {
                 path: self.path.clone(),
@@ -108,19 +163,26 @@ impl Recorded {
                 wanted: tokens.end,
             });
         }
-        let Some(entry) = self.shard.entries.get(&tensor.name) else {
-            return Ok(None);
-        };
-        let row = self.width * tensor.stored.bytes();
+        let row = width * tensor.stored.bytes();
         let mut bytes = vec![0_u8; tokens.len() * row];
         self.shard
             .read_at(&tensor.name, entry, (tokens.start * row) as u64, &mut bytes)?;
-        let mut values = Vec::with_capacity(tokens.len() * self.width);
+        let mut values = Vec::with_capacity(tokens.len() * width);
         tensor.stored.decode_into(&bytes, &mut values);
-        let rows = Array2::from_shape_vec((tokens.len(), self.width), values);
         // The header's check of shape against bytes makes the length right.
-        Ok(rows.ok())
+        Ok(Array2::from_shape_vec((tokens.len(), width), values).unwrap_or_default())
     }
+}
+
+/// The type of a tensor, if it is one that activations have.
+fn stored_type(path: &Path, name: &str, entry: &Entry) -> Result<StoredType, ActivationsError> {
+    StoredType::from_name(&entry.dtype)
+        .filter(|stored| stored.is_plain_float())
+        .ok_or_else(|| ActivationsError::WrongType {
+            path: path.to_owned(),
+            tensor: name.to_owned(),
+            found: entry.dtype.clone(),
+        })
 }
 
 /// The site of `layers.N.attn.x` or `layers.N.ffn.x`.

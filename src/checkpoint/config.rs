@@ -32,6 +32,10 @@ pub(super) struct Config {
     pub(super) index_heads: Option<usize>,
     pub(super) index_head_dim: Option<usize>,
     pub(super) q_lora_rank: Option<usize>,
+    /// Rows and columns that share a scale of an FP8 weight.
+    pub(super) weight_block: Option<[usize; 2]>,
+    /// Where experts clamp; 0: nowhere.
+    pub(super) swiglu_limit: Option<f64>,
     /// The layers whose attention has an indexer.
     pub(super) indexer_layers: Vec<u32>,
     /// The configuration says that the weights are synthetic.
@@ -96,6 +100,8 @@ impl Reader<'_> {
             index_heads: self.size("index_n_heads", 1 << 20)?,
             index_head_dim: self.size("index_head_dim", 1 << 20)?,
             q_lora_rank: self.size("q_lora_rank", 1 << 24)?,
+            weight_block: self.weight_block()?,
+            swiglu_limit: self.swiglu_limit()?,
             indexer_layers: self.indexer_layers(),
             synthetic: self.whole.get(SYNTHETIC_KEY).is_some(),
         })
@@ -128,6 +134,39 @@ impl Reader<'_> {
                 Some(count) if count <= 1 << 10 => Ok(count as usize),
                 _ => Err(self.wrong(KEY, value, "an integer from 0 to 1024")),
             },
+        }
+    }
+
+    fn weight_block(&self) -> Result<Option<[usize; 2]>, CheckpointError> {
+        const KEY: &str = "weight_block_size";
+        const LARGEST: u64 = 1 << 20;
+        let quantization = self.get("quantization_config");
+        let Some(value) = quantization
+            .and_then(|quantization| quantization.get(KEY))
+            .filter(|value| !value.is_null())
+        else {
+            return Ok(None);
+        };
+        let side = |value: &Value| value.as_u64().filter(|side| (1..=LARGEST).contains(side));
+        let sides = value.as_array().map(|sides| sides.iter().map(side));
+        match sides.map(Iterator::collect::<Vec<_>>).as_deref() {
+            Some(&[Some(rows), Some(columns)]) => Ok(Some([rows as usize, columns as usize])),
+            _ => Err(self.wrong(
+                KEY,
+                value,
+                &format!("two integers from 1 to {LARGEST}, such as [128, 128]"),
+            )),
+        }
+    }
+
+    fn swiglu_limit(&self) -> Result<Option<f64>, CheckpointError> {
+        const KEY: &str = "swiglu_limit";
+        let Some(value) = self.get(KEY) else {
+            return Ok(None);
+        };
+        match value.as_f64() {
+            Some(limit) if (0.0..=1e6).contains(&limit) => Ok(Some(limit)),
+            _ => Err(self.wrong(KEY, value, "a number from 0 to 1e6")),
         }
     }
 

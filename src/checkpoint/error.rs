@@ -223,6 +223,36 @@ pub enum CheckpointError {
         /// What to do.
         advice: &'static str,
     },
+    /// A shared expert is asked for that is not there.
+    #[error("{}, needed at layer {layer} ffn; choose --sublayer rms-norm, or complete the checkpoint", .found)]
+    NoSharedExpert {
+        /// What is missing where.
+        found: String,
+        /// The layer.
+        layer: u32,
+    },
+    /// A shared expert is stored in a way that the tool does not decode.
+    #[error("{} in {} has dtype {}, expected {expected}; choose --sublayer rms-norm, or convert it", quoted(.tensor), quoted(.file), quoted(.found))]
+    ExpertType {
+        /// The stored name.
+        tensor: String,
+        /// The file.
+        file: String,
+        /// Its dtype.
+        found: String,
+        /// What it can be.
+        expected: &'static str,
+    },
+    /// A row of packed FP4 that would end within a byte.
+    #[error("{} in {} packs {columns} values into a row, expected an even number, two per byte; choose --sublayer rms-norm, or check how the checkpoint was written", quoted(.tensor), quoted(.file))]
+    OddPacking {
+        /// The stored name.
+        tensor: String,
+        /// The file.
+        file: String,
+        /// Values in a row.
+        columns: usize,
+    },
     /// A token that the embedding does not have.
     #[error("{} in {} has {rows} rows, but row {row} is asked for; choose tokens below {rows}", quoted(.tensor), quoted(.file))]
     NoSuchRow {

@@ -59,6 +59,11 @@ impl Family {
         if self == Self::V41Flash { 1e-20 } else { 1e-6 }
     }
 
+    /// The side of an FP8 weight's scale block.
+    fn weight_block(self) -> usize {
+        if self == Self::V41Flash { 32 } else { 128 }
+    }
+
     fn index_topk(self) -> Option<usize> {
         match self {
             Self::Flash | Self::V41Flash => Some(512),
@@ -85,6 +90,10 @@ pub struct Model {
     pub hc_eps: f64,
     /// The epsilon inside the reciprocal square root.
     pub norm_eps: f64,
+    /// Rows and columns of an FP8 weight that share a scale.
+    pub weight_block: [usize; 2],
+    /// Where the shared expert clamps its hidden layer; infinite: nowhere.
+    pub swiglu_limit: f64,
     /// How many keys sparse attention selects.
     pub index_topk: Option<usize>,
     /// Indexer heads.
@@ -124,6 +133,8 @@ pub(super) struct Evidence<'a> {
     pub(super) deepest: (u32, &'a str),
     /// Whether there are `hc_head_*` tensors.
     pub(super) has_head: bool,
+    /// Whether there are shared experts.
+    pub(super) has_shared_expert: bool,
 }
 
 /// A tensor's stored name and shape.
@@ -192,6 +203,12 @@ pub(super) fn conclude(
         assume("rms_norm_eps", format!("{:e}", family.norm_eps()));
         family.norm_eps()
     });
+    let swiglu_limit = given.swiglu_limit.unwrap_or_else(|| {
+        if evidence.has_shared_expert {
+            assume("swiglu_limit", "10".to_owned());
+        }
+        10.0
+    });
     if family == Family::V41Flash && evidence.has_head {
         notes.push("hc_head_* tensors are there, which V4.1 does not have".to_owned());
     }
@@ -204,6 +221,11 @@ pub(super) fn conclude(
         sinkhorn_iters,
         hc_eps,
         norm_eps,
+        weight_block: given.weight_block.unwrap_or([family.weight_block(); 2]),
+        swiglu_limit: match swiglu_limit {
+            0.0 => f64::INFINITY,
+            limit => limit,
+        },
         index_topk: given.index_topk.or(family.index_topk()),
         index_heads: index.heads,
         index_head_dim: index.head_dim,

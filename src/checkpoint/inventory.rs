@@ -63,6 +63,8 @@ impl Checkpoint {
                 Group::Indexer => located.layer.is_some_and(|l| indexed.contains(&l)),
                 // Of this one only some rows are, and statistics of the whole cost a gigabyte's reading.
                 Group::Embedding => false,
+                // Looked at by the chain alone, and large.
+                Group::SharedExpert => false,
                 Group::Hc | Group::Head | Group::Norm => true,
             })
             .map(|(official, located)| Item::new(official, located))
@@ -117,6 +119,7 @@ impl Checkpoint {
             .found
             .tensors
             .values()
+            .filter(|located| located.group != Group::SharedExpert)
             .filter_map(|l| l.layer)
             .collect();
         let mut expected = Vec::new();
@@ -133,7 +136,8 @@ impl Checkpoint {
         }
         expected.push(norm_name(None));
         for (name, located) in &self.found.tensors {
-            if located.dtype == StoredType::F8E4M3.name()
+            if located.group != Group::SharedExpert
+                && located.dtype == StoredType::F8E4M3.name()
                 && let Some(stem) = name.strip_suffix(".weight")
             {
                 expected.push(format!("{stem}.scale"));

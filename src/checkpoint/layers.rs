@@ -52,6 +52,7 @@ pub(super) fn evidence(found: &Found) -> Option<Evidence<'_>> {
         index_weights: first(".indexer.weights_proj.weight").map(Located::shaped),
         deepest: (deepest.layer?, &deepest.stored),
         has_head: found.tensors.contains_key("hc_head_fn"),
+        has_shared_expert: first(".shared_experts.w1.weight").is_some(),
     })
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Found {
     pub(super) config: Option<Config>,
     /// What is wrong with tensors that the hyper-connections do not need.
     pub(super) problems: Vec<String>,
+    /// Why the shared expert of a layer cannot be read, where that is known: most runs do not ask for it.
+    pub(super) absent_experts: BTreeMap<u32, String>,
 }
 
 /// How to take defects of the hyper-connection tensors.
@@ -165,6 +167,12 @@ fn find_indexed(path: &Path, strictness: Strictness) -> Result<Found, Checkpoint
     }
     let mut absence_told = false;
     for (file, wanted) in wanted {
+        let experts: Vec<u32> = wanted
+            .iter()
+            .filter(|wanted| wanted.canonical.group == Group::SharedExpert)
+            .filter_map(|wanted| wanted.canonical.layer)
+            .collect();
+        let only_experts = experts.len() == wanted.len();
         let outcome = take_shard(path, &index, file, wanted, &mut found);
         match outcome {
             Ok(()) => {}
@@ -172,6 +180,11 @@ fn find_indexed(path: &Path, strictness: Strictness) -> Result<Found, Checkpoint
                 return Err(*error);
             }
             Err(ShardTrouble { error, .. }) => {
+                let absent = experts.into_iter().map(|layer| (layer, error.to_string()));
+                found.absent_experts.extend(absent);
+                if only_experts {
+                    continue;
+                }
                 // The first absent shard's sentence counts them all.
                 let is_absence = matches!(*error, CheckpointError::ShardAbsent { .. });
                 if !(is_absence && absence_told) {

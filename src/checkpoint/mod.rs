@@ -11,7 +11,7 @@
 //! | `names` | three spellings, one official name |
 //! | `family` | dimensions and constants of the model |
 //! | `layers`, `hc` | which layers are complete; a site's weights |
-//! | `norm`, `head`, `embedding` | the other weights of a chain of layers |
+//! | `norm`, `head`, `embedding`, `shared_expert` | the other weights of a chain of layers |
 //! | `values` | a tensor of plain floats, checked and read whole |
 //! | `dtype` | stored types, decoded without loss to f32 |
 //! | `synthetic` | weights with the published statistics |
@@ -33,6 +33,7 @@ mod locate;
 mod names;
 mod norm;
 pub(crate) mod shard;
+mod shared_expert;
 mod site;
 mod stats;
 mod synthetic;
@@ -40,12 +41,14 @@ mod values;
 mod write;
 
 pub use dtype::StoredType;
+pub use embedding::Vocabulary;
 pub use error::CheckpointError;
 pub use family::{Family, Model};
 pub use hc::HcWeights;
 pub use head::HeadWeights;
 pub use inventory::{Inventory, Item};
 pub use names::Group;
+pub use shared_expert::SharedExpert;
 pub use site::{NonFinite, Site, SourceKind};
 pub use stats::{ReadBuffers, TensorStats};
 pub use synthetic::SyntheticModel;

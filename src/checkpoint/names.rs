@@ -20,6 +20,8 @@ pub enum Group {
     Indexer,
     /// The token embedding.
     Embedding,
+    /// The expert of a layer that every token goes through.
+    SharedExpert,
 }
 
 impl Group {
@@ -60,6 +62,14 @@ pub(super) fn norm_name(place: Option<(u32, Site)>) -> String {
         Some((layer, site)) => format!("layers.{layer}.{site}_norm.weight"),
         None => "norm.weight".to_owned(),
     }
+}
+
+/// The matrices of a shared expert: gate, down and up.
+pub(super) const EXPERT_PARTS: [&str; 3] = ["w1", "w2", "w3"];
+
+/// The official name of one matrix of a layer's shared expert, or of its block scales.
+pub(super) fn expert_name(layer: u32, part: &str, tensor: &str) -> String {
+    format!("layers.{layer}.ffn.shared_experts.{part}.{tensor}")
 }
 
 /// The official name of the token embedding.
@@ -110,7 +120,7 @@ fn parse_layer(text: &str) -> Option<u32> {
 /// The official spelling of what follows `layers.N.`.
 fn official_part(part: &str) -> String {
     /// Prefixes by which transformers and older converters differ, in the order they apply.
-    const PREFIXES: [(&str, &str); 14] = [
+    const PREFIXES: [(&str, &str); 18] = [
         ("self_attn.", "attn."),
         ("attn_hc.", "hc_attn_"),
         ("ffn_hc.", "hc_ffn_"),
@@ -125,6 +135,10 @@ fn official_part(part: &str) -> String {
         ("attn.indexer.kv_norm.", "attn.indexer.compressor.norm."),
         ("attn.indexer.position_bias", "attn.indexer.compressor.ape"),
         ("attn.indexer.ape", "attn.indexer.compressor.ape"),
+        ("mlp.", "ffn."),
+        ("ffn.shared_experts.gate_proj.", "ffn.shared_experts.w1."),
+        ("ffn.shared_experts.down_proj.", "ffn.shared_experts.w2."),
+        ("ffn.shared_experts.up_proj.", "ffn.shared_experts.w3."),
     ];
     let mut official = part.to_owned();
     for (theirs, ours) in PREFIXES {
@@ -149,8 +163,19 @@ fn layer_group(part: &str) -> Option<Group> {
         "attn_norm.weight" | "ffn_norm.weight" => Some(Group::Norm),
         "attn.wq_a.weight" | "attn.wq_a.scale" | "attn.q_norm.weight" => Some(Group::Indexer),
         _ if part.starts_with("attn.indexer.") => Some(Group::Indexer),
+        _ if is_expert(part) => Some(Group::SharedExpert),
         _ => None,
     }
+}
+
+/// Whether this is a matrix of the shared expert, or the scales of one.
+fn is_expert(part: &str) -> bool {
+    let matrix = part
+        .strip_prefix("ffn.shared_experts.")
+        .and_then(|rest| rest.split_once('.'));
+    matrix.is_some_and(|(part, tensor)| {
+        EXPERT_PARTS.contains(&part) && matches!(tensor, "weight" | "scale")
+    })
 }
 
 #[cfg(test)]
@@ -218,6 +243,26 @@ mod tests {
                 "model.layers.2.self_attn.compressor.indexer.weights_proj.weight",
                 "layers.2.attn.indexer.weights_proj.weight",
             ),
+            (
+                "layers.7.ffn.shared_experts.w1.weight",
+                "layers.7.ffn.shared_experts.w1.weight",
+            ),
+            (
+                "model.layers.7.ffn.shared_experts.w2.scale",
+                "layers.7.ffn.shared_experts.w2.scale",
+            ),
+            (
+                "model.layers.7.mlp.shared_experts.gate_proj.weight",
+                "layers.7.ffn.shared_experts.w1.weight",
+            ),
+            (
+                "model.layers.7.mlp.shared_experts.down_proj.weight_scale_inv",
+                "layers.7.ffn.shared_experts.w2.scale",
+            ),
+            (
+                "model.language_model.layers.7.mlp.shared_experts.up_proj.weight",
+                "layers.7.ffn.shared_experts.w3.weight",
+            ),
         ] {
             assert_eq!(official(stored).as_deref(), Some(name), "{stored}");
         }
@@ -236,6 +281,10 @@ mod tests {
             "layers.3.hc_attn_fn.weight",
             "layers.3.attn.compressor.ape",
             "layers.3.ffn.experts.0.w1.weight",
+            "layers.3.mlp.gate.weight",
+            "layers.3.ffn.shared_experts.w4.weight",
+            "layers.3.ffn.shared_experts.w1.bias",
+            "layers.3.ffn.shared_experts.w1",
             "blk.3.hc_attn_fn.weight",
             "mtp.0.embed.weight",
             "head.weight",

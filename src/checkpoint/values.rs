@@ -67,7 +67,8 @@ pub(super) fn wrong_shape(model: &Model, located: &Located, expected: &[usize]) 
     }
 }
 
-fn refuse_nonfinite(
+/// The sentence of a tensor that holds NaN or infinities.
+pub(super) fn refuse_nonfinite(
     values: &[f32],
     located: &Located,
     needed: &str,

@@ -356,6 +356,17 @@ fn a_chain_is_reproduced_from_its_first_layer_on() {
     let wanted = "--suite chain --variants fp32 --layers 1-3 --residual bf16 --layer-io fp32 --sublayer rms-norm --sites-on attn --tokens";
     assert!(command.contains(wanted), "{command}");
     assert!(!command.contains("--sites "), "{command}");
+    let other = Key {
+        sublayer: Some("shared-expert".to_owned()),
+        inputs: "embedding".to_owned(),
+        ..key.clone()
+    };
+    let command = reproduce::reproduce(&report, &other);
+    assert!(
+        command.contains("--sublayer shared-expert --sites-on attn"),
+        "{command}"
+    );
+    assert!(command.contains("--inputs embedding"), "{command}");
     let head = Key {
         layer: None,
         site: None,

@@ -61,7 +61,9 @@ impl Weights {
             norms,
             head,
             final_norm,
-            embedding: checkpoint.embedding(&[4, 0, 4, 2]).unwrap(),
+            embedding: checkpoint
+                .embedding(&[4, 0, 4, 2], NonFinite::Refuse)
+                .unwrap(),
             digest: digest.iter().map(|byte| format!("{byte:02x}")).collect(),
         }
     }
@@ -181,7 +183,7 @@ fn what_is_missing_is_named_with_the_place_that_needs_it() {
             "mean of the streams",
         ],
     );
-    assert_eq!(bare.embedding(&[0]).unwrap(), None);
+    assert_eq!(bare.embedding(&[0], NonFinite::Refuse).unwrap(), None);
     let part = open(
         &directory,
         &Raw::default()
@@ -203,7 +205,11 @@ fn shapes_types_and_rows_are_checked() {
             .unwrap_err()
     };
     let head = |raw: Raw| open(&directory, &raw).head(NonFinite::Allow).unwrap_err();
-    let rows = |raw: Raw, rows: &[u64]| open(&directory, &raw).embedding(rows).unwrap_err();
+    let rows = |raw: Raw, rows: &[u64]| {
+        open(&directory, &raw)
+            .embedding(rows, NonFinite::Refuse)
+            .unwrap_err()
+    };
     for (error, phrases) in [
         (
             norm(whole().f32("layers.0.attn_norm.weight", &[9], &ramp(9))),
@@ -315,7 +321,10 @@ fn only_the_rows_asked_for_are_read() {
     )
     .unwrap();
     let checkpoint = Checkpoint::open(&spec).unwrap();
-    let rows = checkpoint.embedding(&[ROWS - 1, 0]).unwrap().unwrap();
+    let rows = checkpoint
+        .embedding(&[ROWS - 1, 0], NonFinite::Refuse)
+        .unwrap()
+        .unwrap();
     assert_eq!(rows.row(0).to_vec(), ramp(8));
     assert_eq!(rows.row(1).to_vec(), [0.0; 8]);
     let items = checkpoint.inventory().items;
@@ -353,7 +362,11 @@ fn v4_1_has_no_head() {
             5120
         );
         assert_eq!(
-            checkpoint.embedding(&[1023]).unwrap().unwrap().dim(),
+            checkpoint
+                .embedding(&[1023], NonFinite::Refuse)
+                .unwrap()
+                .unwrap()
+                .dim(),
             (1, 5120)
         );
     }
@@ -386,12 +399,38 @@ fn synthetic_norms_and_embeddings_have_the_documented_spread() {
         assert!((mean - 1.0).abs() < 0.00625 && (deviation - 0.1).abs() < 0.0045);
     }
     let rows: Vec<u64> = (0..1024).collect();
-    let rows = checkpoint.embedding(&rows).unwrap().unwrap();
+    let rows = checkpoint
+        .embedding(&rows, NonFinite::Refuse)
+        .unwrap()
+        .unwrap();
     assert_ne!(rows.row(0), rows.row(1));
     let (mean, deviation) = mean_and_deviation(rows.as_slice().unwrap());
     assert!(
         mean.abs() < 4e-5 && (deviation / 0.02 - 1.0).abs() < 0.002,
         "{mean} {deviation}"
+    );
+}
+
+#[test]
+fn what_there_is_to_be_embedded() {
+    let directory = Directory::new();
+    let vocabulary = open(&directory, &whole()).vocabulary().unwrap();
+    assert_eq!((vocabulary.tokens, vocabulary.stored), (5, StoredType::F32));
+    let bare = open(&directory, &Raw::default().layer("layers.0."));
+    assert_sentence(
+        &bare.vocabulary().unwrap_err().to_string(),
+        &["lacks embed.weight", "choose other --inputs"],
+    );
+    let mut odd = ramp(40);
+    odd[8 * 3 + 2] = f32::NAN;
+    let odd = open(&directory, &whole().f32("embed.weight", &[5, 8], &odd));
+    assert!(odd.embedding(&[2, 4], NonFinite::Refuse).is_ok());
+    assert!(odd.embedding(&[3], NonFinite::Allow).is_ok());
+    assert_sentence(
+        &odd.embedding(&[3], NonFinite::Refuse)
+            .unwrap_err()
+            .to_string(),
+        &["embed.weight", "1 non-finite values of 8", "token 3"],
     );
 }
 
@@ -411,7 +450,10 @@ fn another_projects_checkpoint() {
     );
     assert_eq!(ends(&head.base), [0xbe92_497a, 0x3f31_b08e]);
     assert_eq!(head.scale.to_bits(), 0x3e4c_cccd);
-    let rows = checkpoint.embedding(&[5, 127]).unwrap().unwrap();
+    let rows = checkpoint
+        .embedding(&[5, 127], NonFinite::Refuse)
+        .unwrap()
+        .unwrap();
     assert_eq!(
         [rows[[0, 0]], rows[[0, 1]]].map(f32::to_bits),
         [0x3def_0000, 0x3db2_0000]

@@ -165,13 +165,14 @@ fn no_config_means_documented_values_and_a_note() {
         (model.sinkhorn_iters, model.hc_eps, model.norm_eps),
         (20, 1e-6, 1e-6)
     );
+    assert_eq!((model.weight_block, model.swiglu_limit), ([128; 2], 10.0));
     assert_eq!(
         model
             .notes
             .iter()
             .filter(|note| note.contains("no config.json"))
             .count(),
-        3
+        4
     );
     assert_eq!(
         checkpoint.kind(),

@@ -7,5 +7,6 @@ mod inputs;
 mod inspect;
 mod mutations;
 mod round_trip;
+mod shared_expert;
 mod support;
 mod transformers;

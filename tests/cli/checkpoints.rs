@@ -60,6 +60,23 @@ pub fn inputs(names: &[&str], tokens: usize, hidden: usize) -> Vec<u8> {
     serialized(&names.iter().map(tensor).collect())
 }
 
+/// A file of recorded sublayer outputs, [tokens, hidden] under each name, and of the streams before layer 0.
+pub fn outputs(names: &[&str], tokens: usize, hidden: usize) -> Vec<u8> {
+    let output = |name: &&str| ((*name).to_owned(), f32_tensor(&[tokens, hidden]));
+    let mut tensors: BTreeMap<String, Tensor> = names.iter().map(output).collect();
+    tensors.insert("layers.0.attn.x".to_owned(), f32_tensor(&[9, 4, 256]));
+    serialized(&tensors)
+}
+
+/// A checkpoint of the hyper-connections and norms of one layer.
+pub fn without_embedding(scene: &Scene, name: &str) {
+    scene
+        .ulpdrift("synth whole --model tiny --layers 1")
+        .exits_with(0);
+    let shard = shard_of(scene, "whole", "layers.0.hc_attn_fn");
+    scene.put(name, fs::read(scene.path(&shard)).unwrap());
+}
+
 /// The shard of a checkpoint that holds a tensor.
 fn shard_of(scene: &Scene, checkpoint: &str, tensor: &str) -> String {
     let index = scene.json(&format!("{checkpoint}/model.safetensors.index.json"));

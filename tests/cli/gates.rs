@@ -2,7 +2,10 @@
 
 use serde_json::Value;
 
-use crate::scene::{Outcome, Scene};
+use crate::{
+    checkpoints,
+    scene::{Outcome, Scene},
+};
 
 const GOOD: &str = r#"
 [[limit]]
@@ -168,6 +171,20 @@ fn recorded_inputs_are_reproduced_too() {
         "{fixture} --inputs file:{fixture}/captured.safetensors --variants tf32 --layers 0-2"
     );
     assert_reproduced(&scene, &flags, &BREACHED.replace("1e-4", "0"));
+}
+
+#[test]
+fn rows_of_a_chain_are_reproduced_too() {
+    let limit =
+        "[[limit]]\nsuite = \"chain\"\nstage = \"streams\"\nmeasure = \"rel_l2\"\nmax = 0\n";
+    let scene = Scene::new();
+    let flags = "synthetic:tiny --suite chain --variants tf32 --tokens 5 --seed 3 --inputs embedding --sublayer shared-expert";
+    assert_reproduced(&scene, flags, limit);
+    let sites = ["attn", "ffn"].map(|site| format!("layers.0.{site}.f"));
+    let sites = sites.each_ref().map(String::as_str);
+    scene.put("f.safetensors", checkpoints::outputs(&sites, 9, 256));
+    let flags = "synthetic:tiny --suite chain --variants tf32 --layers 0 --inputs file:f.safetensors --sublayer file";
+    assert_reproduced(&scene, flags, limit);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! whole or not there.
 
 mod attacks;
+mod chain;
 mod checkpoints;
 mod codes;
 mod device;

@@ -1,10 +1,10 @@
 """A chain of layers in fp64, as the official code defines it: streams from the embedding to the head.
 
-X [T, h*d] stream-major, at first the same row in every stream. A layer runs its attn site, then its
+X [T, h*d] stream-major, at first the same row in every stream or streams as recorded. A layer runs its attn site, then its
 ffn site; a site mixes (model.py), collapses the streams to y, norms it to u, runs a sublayer and
 spreads its output f over the streams:
 
-    u = y / sqrt(mean(y^2) + norm_eps) * weight          f = u, the stand-in for attention and MoE
+    u = y / sqrt(mean(y^2) + norm_eps) * weight          f of u: sublayer.py
     X'[k] = post_k f + sum_j comb[j,k] X[j]              X as the site found it; comb's FIRST index contracts
     head: y = sum_j (sigmoid((fn . x) r scale + base) + hc_eps)_j X_j
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import model
+from sublayer import rms_norm
 
 SITES = ("attn", "ffn")
 
@@ -84,17 +85,18 @@ def recombine(x, f, post, comb):
     return (post[:, :, None] * f[:, None, :] + carried).reshape(x.shape)
 
 
-def run(chain, row):
-    """Yields (name, streams) after every site, then ("head", y), of rows [T, d]."""
+def run(chain, start, sublayer=rms_norm):
+    """Yields (name, streams) after every site, then ("head", y), of rows [T, d] or streams [T, h*d]."""
     first = chain.places[0][2]
-    x = np.tile(row.astype(np.float64), (1, first.streams))
+    row = start.astype(np.float64)
+    x = row if row.shape[1] == first.fn.shape[1] else np.tile(row, (1, first.streams))
     waiting = np.zeros((len(row), first.streams))
     waiting[:, 0] = 1
     for layer, kind, site, weight in chain.places:
         split = model.after_mixes(mixes(x, site.fn, site), x, site)
         pre = waiting if chain.delayed else split["pre"]
         u = norm(collapse(pre, x), weight, site.norm_eps)
-        x = recombine(x, u, split["post"], split["comb"])
+        x = recombine(x, sublayer(layer, kind, u), split["post"], split["comb"])
         waiting = split["pre"]
         yield f"L{layer}.{kind}.streams", x
     if not chain.delayed:

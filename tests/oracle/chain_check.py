@@ -1,9 +1,9 @@
 """Compares the tool's fp64 chain with this oracle's, depth by depth.
 
-    python chain_check.py CHECKPOINT_DIR DUMP_DIR
+    python chain_check.py CHECKPOINT_DIR DUMP_DIR [rms-norm|shared-expert|file:PATH]
 
-DUMP_DIR is what `run --suite chain --sublayer rms-norm --dump` writes over all layers, in any number of
-files: `chain.x0` [T, d] F32, the row that all streams begin with; `L{layer}.{site}.streams.reference`
+DUMP_DIR is what `run --suite chain --sublayer … --dump` writes over all layers, in any number of
+files: `chain.x0` F32, the row [T, d] that all streams begin with, or streams [T, h*d] that differ; `L{layer}.{site}.streams.reference`
 [T, h*d] F64; `head.reference` [T, d] F64, the collapsed streams before the final norm. The streams of
 every token must agree to 1e-10 of that token's largest value. Exit 1 on any failure.
 """
@@ -15,6 +15,7 @@ import numpy as np
 
 import chain
 import safetensors_io
+import sublayer
 from tally import Tally
 
 LIMIT = 1e-10
@@ -63,7 +64,8 @@ def main():
     if row is None:
         sys.exit(f"FAILED dump: {sys.argv[2]} has no chain.x0")
     loaded = chain.load(checkpoint)
-    for name, want in chain.run(loaded, row.values):
+    stand_in = sublayer.named(sys.argv[3] if len(sys.argv) > 3 else "rms-norm", checkpoint)
+    for name, want in chain.run(loaded, row.values, stand_in):
         check_stage(name, want, tensors, tally)
     tally.require("streams", len(loaded.places) * len(row.values))
     tally.require("head", len(row.values))

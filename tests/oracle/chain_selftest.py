@@ -1,8 +1,9 @@
 """The chain oracle against numbers worked out by hand, and against faults that it has to notice.
 
-    python chain_selftest.py CHECKPOINT_DIR V41_CHECKPOINT_DIR
+    python chain_selftest.py CHECKPOINT_DIR V41_CHECKPOINT_DIR FP8_CHECKPOINT_DIR FP4_CHECKPOINT_DIR
 
-The checkpoints are small whole ones, the second in V4.1's order. Exit 1 on any failure.
+The checkpoints are small whole ones, the second in V4.1's order, the others with random shared experts in FP8 and
+in packed FP4 (make_experts.py). Exit 1 on any failure.
 
 The example: one layer, two streams of width 2 that begin as (1, 7), no epsilon, one Sinkhorn iteration.
 The rms over (1, 7, 1, 7) is 5. With a, b, c, d the four values of comb, row-major:
@@ -30,6 +31,7 @@ import numpy as np
 import chain
 import model
 import safetensors_io
+import sublayer
 
 CHECK = Path(__file__).with_name("chain_check.py")
 LN3 = math.log(3)
@@ -76,19 +78,19 @@ def worked(delayed):
     return good
 
 
-def tensors_of(checkpoint, row, spoil=lambda loaded: None):
-    """A dump as the tool would write it, by this oracle, of a checkpoint that `spoil` has changed."""
-    loaded = chain.load(safetensors_io.Checkpoint(checkpoint))
-    spoil(loaded)
-    stages = {f"{name}.reference": values for name, values in chain.run(loaded, row)}
+def tensors_of(checkpoint, row, stand_in="rms-norm"):
+    """A dump as the tool would write it, by this oracle."""
+    opened = safetensors_io.Checkpoint(checkpoint)
+    steps = chain.run(chain.load(opened), row, sublayer.named(stand_in, opened))
+    stages = {f"{name}.reference": values for name, values in steps}
     return {"chain.x0": row, **stages}
 
 
-def accepted(checkpoint, tensors):
+def accepted(checkpoint, tensors, stand_in="rms-norm"):
     """Whether chain_check.py takes the dump; and what it says."""
     with tempfile.TemporaryDirectory() as work:
         safetensors_io.write(Path(work) / "chain.safetensors", tensors)
-        done = subprocess.run([sys.executable, CHECK, checkpoint, work], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, CHECK, checkpoint, work, stand_in], capture_output=True, text=True)
     return done.returncode == 0, done.stdout + done.stderr
 
 
@@ -129,9 +131,9 @@ SPOILS = (
 )
 
 
-def noticed(what, checkpoint, tensors, phrase):
+def noticed(what, checkpoint, tensors, phrase, stand_in="rms-norm"):
     """Whether the check refuses the dump with the right sentence."""
-    good, said = accepted(checkpoint, tensors)
+    good, said = accepted(checkpoint, tensors, stand_in)
     ok = not good and phrase in said
     print(f"{'noticed' if ok else 'MISSED '}  {what}")
     if not ok:
@@ -169,8 +171,63 @@ def wrong_arithmetic(checkpoint, row):
     return results
 
 
+def swapped(function):
+    """Packed FP4 with the upper four bits first."""
+    return lambda bytes_: function(bytes_ >> 4 | bytes_ << 4)
+
+
+def unclamped(function):
+    """An expert without its limit."""
+    return lambda gate, up, _limit: function(gate, up, 0)
+
+
+def both_sides(function):
+    """A gate that is clamped below as well."""
+    return lambda gate, up, limit: function(np.maximum(gate, -limit), up, limit)
+
+
+def exchanged(function):
+    """Gate and up in each other's place."""
+    return lambda gate, up, limit: function(up, gate, limit)
+
+
+def next_block(function):
+    """Every block with the scale of the next one in its row."""
+    return lambda scales, block, shape: function(np.roll(scales, 1, axis=1), block, shape)
+
+
+# What is wrong with an expert, in which function, and which of the two checkpoints can tell.
+WRONG_EXPERTS = (
+    ("nibbles exchanged", "e2m1", swapped, ("fp4",)),
+    ("no limit", "swiglu", unclamped, ("fp8", "fp4")),
+    ("the gate clamped on both sides", "swiglu", both_sides, ("fp8", "fp4")),
+    ("gate and up exchanged", "swiglu", exchanged, ("fp8", "fp4")),
+    ("scales of the next block", "spread", next_block, ("fp8", "fp4")),
+)
+
+
+def wrong_experts(checkpoints, row):
+    """Faults of an expert, in checkpoints by the name of their format."""
+    results = []
+    for format_, checkpoint in checkpoints.items():
+        good, said = accepted(checkpoint, tensors_of(checkpoint, row, "shared-expert"), "shared-expert")
+        print(f"{'agrees ' if good else 'FAILED'}  a dump with {format_} experts" + ("" if good else said[-400:]))
+        results.append(good)
+        plain = tensors_of(checkpoint, row)
+        results.append(noticed("no expert at all", checkpoint, plain, "FAILED streams: L0.ffn", "shared-expert"))
+    for what, name, wrap, formats in WRONG_EXPERTS:
+        for format_ in formats:
+            right = getattr(sublayer, name)
+            setattr(sublayer, name, wrap(right))
+            tensors = tensors_of(checkpoints[format_], row, "shared-expert")
+            setattr(sublayer, name, right)
+            said = f"{what}, {format_}"
+            results.append(noticed(said, checkpoints[format_], tensors, "FAILED streams: L0.ffn", "shared-expert"))
+    return results
+
+
 def main():
-    v4, v41 = Path(sys.argv[1]), Path(sys.argv[2])
+    v4, v41, fp8, fp4 = (Path(word) for word in sys.argv[1:5])
     hidden = safetensors_io.Checkpoint(v4).config["hidden_size"]
     row = np.random.default_rng(5).standard_normal((3, hidden)).astype(np.float32)
     results = [worked(False), worked(True)]
@@ -181,6 +238,7 @@ def main():
         tensors = tensors_of(other, row)
         results.append(noticed("the other order", checkpoint, tensors, "FAILED streams: L0."))
         results += wrong_arithmetic(checkpoint, row)
+    results += wrong_experts({"fp8": fp8, "fp4": fp4}, row)
     for what, spoil, phrase in SPOILS:
         tensors = tensors_of(v4, row)
         spoil(tensors)

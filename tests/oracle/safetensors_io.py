@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 _PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "U8": "|u1", "U16": "<u2", "U32": "<u4"}
+# Read as codes: what they stand for takes a second tensor.
+_PLAIN |= {"F8_E4M3": "|u1", "F8_E8M0": "|u1", "I8": "|u1"}
 
 
 @dataclass

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::{
     CheckpointError, Site,
     dtype::StoredType,
-    names::{EMBEDDING, Group, hc_name, norm_name},
+    names::{EMBEDDING, EXPERT_PARTS, Group, expert_name, hc_name, norm_name},
     shard::SYNTHETIC_KEY,
 };
 
@@ -32,6 +32,7 @@ impl SyntheticModel {
         match self {
             Self::Flash => Dims {
                 hidden: 4096,
+                expert: 2048,
                 layers: 43,
                 norm_eps: 1e-6,
                 index: Some(IndexDims {
@@ -42,6 +43,7 @@ impl SyntheticModel {
             },
             Self::Pro => Dims {
                 hidden: 7168,
+                expert: 3072,
                 layers: 61,
                 norm_eps: 1e-6,
                 index: Some(IndexDims {
@@ -52,12 +54,14 @@ impl SyntheticModel {
             },
             Self::V41 => Dims {
                 hidden: 5120,
+                expert: 2304,
                 layers: 40,
                 norm_eps: 1e-20,
                 index: None,
             },
             Self::Tiny => Dims {
                 hidden: 256,
+                expert: 128,
                 layers: 4,
                 norm_eps: 1e-6,
                 index: Some(IndexDims {
@@ -84,7 +88,41 @@ impl SyntheticModel {
         self.compress_ratios().get(layer as usize) == Some(&4)
     }
 
-    /// The tensors of one layer.
+    /// The side of an FP8 weight's scale block.
+    pub(super) fn block(self) -> usize {
+        match self {
+            Self::V41 => 32,
+            _ => 128,
+        }
+    }
+
+    /// The shared expert of one layer: as much as all else of it, and more.
+    pub(in super::super) fn expert_tensors(self, layer: u32) -> Vec<TensorSpec> {
+        let (d, inter, block) = (self.dims().hidden, self.dims().expert, self.block());
+        let matrices = EXPERT_PARTS.into_iter().zip([
+            (Role::ExpertGate, [inter, d]),
+            (Role::ExpertDown, [d, inter]),
+            (Role::ExpertUp, [inter, d]),
+        ]);
+        let of_matrix = |(part, (role, shape)): (&str, (Role, [usize; 2]))| {
+            let tensor = |name: &str, dtype, shape: [usize; 2]| TensorSpec {
+                layer: Some(layer),
+                site: Some(Site::Ffn),
+                group: Group::SharedExpert,
+                role,
+                name: expert_name(layer, part, name),
+                dtype,
+                shape: shape.to_vec(),
+            };
+            [
+                tensor("weight", StoredType::F8E4M3, shape),
+                tensor("scale", StoredType::F8E8M0, shape.map(|side| side / block)),
+            ]
+        };
+        matrices.flat_map(of_matrix).collect()
+    }
+
+    /// The tensors of one layer, its shared expert aside.
     pub(in super::super) fn layer_tensors(self, layer: u32) -> Vec<TensorSpec> {
         let dims = self.dims();
         let (width, mixes) = (HC * dims.hidden, (2 + HC) * HC);
@@ -135,7 +173,8 @@ impl SyntheticModel {
                 shape,
             );
         };
-        let blocks = |rows: usize, columns: usize| [rows / BLOCK, columns / BLOCK];
+        let block = self.block();
+        let blocks = |rows: usize, columns: usize| [rows / block, columns / block];
         use StoredType::{Bf16, F8E4M3, F8E8M0, F32};
         attn(
             Role::QueryDown,
@@ -239,18 +278,21 @@ impl SyntheticModel {
             "hc_eps": 1e-6,
             "rms_norm_eps": dims.norm_eps,
             "compress_ratios": self.compress_ratios(),
+            "moe_intermediate_size": dims.expert,
+            "n_shared_experts": 1,
+            "swiglu_limit": 10.0,
+            "quantization_config": {
+                "quant_method": "fp8",
+                "fmt": "e4m3",
+                "scale_fmt": "ue8m0",
+                "weight_block_size": [self.block(), self.block()],
+            },
         });
         if let Some(index) = dims.index {
             model["q_lora_rank"] = index.q_lora.into();
             model["index_n_heads"] = index.heads.into();
             model["index_head_dim"] = INDEX_HEAD_DIM.into();
             model["index_topk"] = index.topk.into();
-            model["quantization_config"] = json!({
-                "quant_method": "fp8",
-                "fmt": "e4m3",
-                "scale_fmt": "ue8m0",
-                "weight_block_size": [BLOCK, BLOCK],
-            });
         }
         let mut config = match self {
             Self::V41 => json!({ "model_type": "deepseek_v41", "text_config": model }),
@@ -292,15 +334,14 @@ pub(super) const HC: usize = 4;
 /// Tokens of the embedding, of which a real model has 129,280: enough for as many different rows as a run has.
 const VOCABULARY: usize = 1024;
 
-/// The side of an FP8 weight's scale block.
-pub(super) const BLOCK: usize = 128;
-
 const INDEX_HEAD_DIM: usize = 128;
 
 /// A synthetic model's dimensions.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Dims {
     pub(in super::super) hidden: usize,
+    /// Hidden units of the shared expert.
+    expert: usize,
     pub(in super::super) layers: u32,
     norm_eps: f64,
     index: Option<IndexDims>,
@@ -331,6 +372,9 @@ pub(in super::super) enum Role {
     IndexApe = 11,
     IndexNorm = 12,
     Embedding = 13,
+    ExpertGate = 14,
+    ExpertDown = 15,
+    ExpertUp = 16,
 }
 
 /// A tensor to be made.

@@ -9,7 +9,7 @@ use std::{
 use half::{bf16, f16};
 use rayon::prelude::*;
 
-use super::blueprint::{BLOCK, HC, Role, SyntheticModel, TensorSpec};
+use super::blueprint::{HC, Role, SyntheticModel, TensorSpec};
 use crate::{
     checkpoint::{
         CheckpointError, Site, StoredType,
@@ -62,7 +62,10 @@ impl Generator {
     /// What a directory written by `synth` would hold, without a disk.
     pub(in super::super) fn found(&self) -> Result<Found, CheckpointError> {
         let specs = (0..self.model.dims().layers)
-            .flat_map(|layer| self.model.layer_tensors(layer))
+            .flat_map(|layer| {
+                let experts = self.model.expert_tensors(layer);
+                self.model.layer_tensors(layer).into_iter().chain(experts)
+            })
             .chain(self.model.closing_tensors());
         let tensors: BTreeMap<String, Located> = specs
             .map(|spec| {
@@ -98,16 +101,17 @@ impl Generator {
             return scales;
         }
         let values = self.values(tensor);
+        let block = self.model.block();
         match tensor.dtype {
             StoredType::F32 => little_endian(&values, f32::to_le_bytes),
             StoredType::Bf16 => little_endian(&values, |v| bf16::from_f32(v).to_le_bytes()),
             StoredType::F16 => little_endian(&values, |v| f16::from_f32(v).to_le_bytes()),
             StoredType::F8E4M3 => {
-                let codes = block_scales(&values, tensor.shape[1]);
+                let codes = block_scales(&values, tensor.shape[1], block);
                 scales().insert(weight, codes.clone());
-                encode_blocks(&values, tensor.shape[1], &codes)
+                encode_blocks(&values, tensor.shape[1], block, &codes)
             }
-            StoredType::F8E8M0 => block_scales(&values, tensor.shape[1] * BLOCK),
+            StoredType::F8E8M0 => block_scales(&values, tensor.shape[1] * block, block),
         }
     }
 
@@ -131,10 +135,18 @@ impl Generator {
             Role::IndexWeights | Role::IndexKey | Role::IndexGate => {
                 self.normals(tensor, 0.0, 1.0 / (hidden as f64).sqrt())
             }
-            Role::QueryDown | Role::IndexQuery => {
+            Role::QueryDown
+            | Role::IndexQuery
+            | Role::ExpertGate
+            | Role::ExpertDown
+            | Role::ExpertUp => {
                 let weight = match tensor.dtype {
                     StoredType::F8E8M0 => TensorSpec {
-                        shape: tensor.shape.iter().map(|blocks| blocks * BLOCK).collect(),
+                        shape: tensor
+                            .shape
+                            .iter()
+                            .map(|blocks| blocks * self.model.block())
+                            .collect(),
                         ..tensor.clone()
                     },
                     _ => tensor.clone(),
@@ -260,16 +272,16 @@ fn widen(values: &mut [f32], stream: &mut Stream) {
     }
 }
 
-/// The code of the least power of two not below amax/448, for each block of 128×128 in row-major
+/// The code of the least power of two not below amax/448, for each block of that side, in row-major
 /// order of blocks.
-fn block_scales(values: &[f32], columns: usize) -> Vec<u8> {
+fn block_scales(values: &[f32], columns: usize, side: usize) -> Vec<u8> {
     values
-        .par_chunks(columns * BLOCK)
+        .par_chunks(columns * side)
         .flat_map_iter(|rows| {
-            let mut largest = vec![0.0_f32; columns.div_ceil(BLOCK)];
+            let mut largest = vec![0.0_f32; columns.div_ceil(side)];
             for piece in rows
                 .chunks(columns)
-                .flat_map(|row| row.chunks(BLOCK).enumerate())
+                .flat_map(|row| row.chunks(side).enumerate())
             {
                 let (block, values) = piece;
                 let amax = values
@@ -282,19 +294,16 @@ fn block_scales(values: &[f32], columns: usize) -> Vec<u8> {
         .collect()
 }
 
-/// E4M3 codes of `values` over their block scales.
-fn encode_blocks(values: &[f32], columns: usize, scales: &[u8]) -> Vec<u8> {
+/// E4M3 codes of `values` over the scales of their blocks of that side.
+fn encode_blocks(values: &[f32], columns: usize, side: usize, scales: &[u8]) -> Vec<u8> {
     let mut codes = vec![0_u8; values.len()];
     let rows = codes
         .par_chunks_mut(columns)
         .zip(values.par_chunks(columns))
         .enumerate();
     rows.for_each(|(row, (codes, values))| {
-        let scales = &scales[row / BLOCK * columns.div_ceil(BLOCK)..];
-        let blocks = codes
-            .chunks_mut(BLOCK)
-            .zip(values.chunks(BLOCK))
-            .zip(scales);
+        let scales = &scales[row / side * columns.div_ceil(side)..];
+        let blocks = codes.chunks_mut(side).zip(values.chunks(side)).zip(scales);
         for ((codes, values), &scale) in blocks {
             let scale = ue8m0::from_bits(scale);
             for (code, &value) in codes.iter_mut().zip(values) {
@@ -310,6 +319,8 @@ fn encode_blocks(values: &[f32], columns: usize, scales: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const BLOCK: usize = 128;
 
     #[test]
     fn a_scale_is_the_same_before_and_after_its_weight() {
@@ -337,12 +348,12 @@ mod tests {
         values[0] = 448.0;
         values[columns * BLOCK + 2 * BLOCK] = -449.0;
         let small = 127 + (0.001_f32 / 448.0).log2().ceil() as i32;
-        let scales = block_scales(&values, columns);
+        let scales = block_scales(&values, columns, BLOCK);
         assert_eq!(
             scales.iter().copied().map(i32::from).collect::<Vec<_>>(),
             [127, small, small, small, small, 128]
         );
-        let codes = encode_blocks(&values, columns, &scales);
+        let codes = encode_blocks(&values, columns, BLOCK, &scales);
         assert_eq!(codes[0], 0x7e);
         assert_eq!(codes[columns * BLOCK + 2 * BLOCK], 0x80 | 0x76);
     }

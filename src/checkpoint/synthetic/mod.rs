@@ -18,7 +18,10 @@
 //! indexer, norm and embedding weights are not published, and the choice here is ours: norms that are
 //! positive and not all alike, as training leaves them, and embeddings as wide as they are commonly begun.
 //!
-//! FP8 weights are rounded to nearest even in blocks of 128×128 with the scale 2^⌈log₂(amax/448)⌉.
+//! FP8 weights are rounded to nearest even in blocks of 128×128 (V4.1: 32×32) with the scale 2^⌈log₂(amax/448)⌉.
+//!
+//! A shared expert is one gigabyte in all layers of Flash: it is drawn where it is asked for, and written to disk
+//! with the tiny model only. For an input of rms 1 its output has one of about 0.6.
 
 mod blueprint;
 mod generate;

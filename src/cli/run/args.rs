@@ -72,7 +72,8 @@ pub struct RunArgs {
     /// Run suite chain with so many seeds, counting from --seed: errors along one chain are not independent.
     #[arg(long, default_value_t = 1, value_parser = whole::<u64>, value_name = "N", allow_negative_numbers = true)]
     pub seeds: u64,
-    /// Inputs x: normal, outlier, copies, scaled:S (1e-3 to 7e4) or file:PATH.
+    /// Inputs x: normal, outlier, copies, scaled:S (1e-3 to 7e4), file:PATH, or embedding: rows of embed.weight
+    /// drawn by the seed, which suite chain alone begins with.
     #[arg(long, default_value = "normal", value_name = "INPUTS")]
     pub inputs: String,
     /// What executes the variants.
@@ -180,6 +181,10 @@ pub enum LayerIo {
 pub enum Sublayer {
     /// Nothing after the layer's norm.
     RmsNorm,
+    /// The layer's own shared expert, dequantised, at ffn sites; at attn sites the norm alone.
+    SharedExpert,
+    /// Outputs out of --inputs file:PATH: layers.N.attn.f and layers.N.ffn.f of [tokens, d].
+    File,
 }
 
 /// A known bug.

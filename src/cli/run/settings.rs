@@ -126,6 +126,13 @@ impl Settings {
         }
         let around = chain::around(args, &places.layers)?;
         chain::check(args, &places.layers, &places.sites, &products)?;
+        let sources = chain::Sources {
+            checkpoint: &checkpoint,
+            inputs: &inputs,
+            activations: &activations,
+            layers: &places.layers,
+        };
+        sources.check(args, &around)?;
         let nonfinite = if args.allow_nonfinite {
             NonFinite::Allow
         } else {

@@ -25,7 +25,7 @@ use self::{mixing::Mixing, site::StageBudget, strands::Strands};
 use super::{
     Plan, Progress, Skip, SuiteError,
     case::{Case, References},
-    chain::{self, Around, Order, candidate::Walker, link::Link, rows},
+    chain::{self, Around, Order, candidate::Walker, link::Link, rows, sublayer::StandIn},
     feed::{Fed, feed},
     record_key,
 };
@@ -191,10 +191,11 @@ fn of_chain(
     let fp32 = catalogue::fp32();
     let mut strands = Strands::new(plan, around, &start, order);
     let mut walker = Walker::new(plan, around, recipe.into(), &fp32, &start, order);
-    let total = plan.layers.len();
+    let (total, tokens) = (plan.layers.len(), start.x.nrows());
     for (done, &layer) in plan.layers.iter().enumerate() {
         for site in Site::ALL {
-            let link = Link::load(plan, layer, site)?;
+            let stand_in = StandIn::load(plan, around.sublayer, (layer, site), tokens)?;
+            let link = Link::load(plan, layer, site, stand_in)?;
             let passed = walker.pass(&link)?;
             if let Some(at) = passed.non_finite {
                 outcome.skipped.push(Skip {

@@ -78,8 +78,7 @@ impl Offsets {
             .rows(0..tokens)
             .into_owned();
         let exact_y = streams::collapse(plan.level, wide(&pre).view(), x64.view());
-        let f = streams::rms_norm(wide(&y).view(), &link.norm, link.site.norm_eps);
-        let f = f.mapv(|value| around.layer_io.round_f64(value, Rounding::NearestEven));
+        let f = link.stored_sublayer(plan.level, y.view(), around.layer_io);
         let inputs = RecombineInputs {
             x: case.x.view(),
             x_exact_in: stored,

@@ -11,7 +11,7 @@
 
 use ndarray::{Array2, ArrayView2, Zip};
 use rayon::prelude::*;
-use ulpdrift_reference::{mix::split_sinkhorn, streams};
+use ulpdrift_reference::mix::split_sinkhorn;
 
 use super::{offsets::Offsets, source::Source};
 use crate::{
@@ -134,17 +134,13 @@ fn advance(source: Source, strand: &mut Truth, link: &Link, around: &Around, off
     }
     let pre = strand.gates(&split);
     let mut y = strand.collapse(pre.view());
-    let io = (source == Source::LayerIo).then_some(around.layer_io);
     if source == Source::Collapse {
         y += &offsets.y;
     }
-    if let Some(io) = io.filter(|io| *io != Format::F32) {
-        y = round(y.view(), io);
-    }
-    let mut f = streams::rms_norm(y.view(), &link.norm, link.site.norm_eps);
-    if let Some(io) = io {
-        f = round(f.view(), io);
-    }
+    let f = match source {
+        Source::LayerIo => link.rounded_sublayer(strand.level(), y.view(), around.layer_io),
+        _ => link.sublayer(strand.level(), y.view()),
+    };
     let mut next = strand.recombine(f.view(), &split);
     match source {
         Source::Recombine => next += &offsets.next,

@@ -1,10 +1,9 @@
 //! One variant's walk through the chain, on its own streams.
 
 use ndarray::{ArcArray2, Array2, ArrayView2};
-use ulpdrift_reference::streams;
 
 use super::{
-    Around, Order, Sublayer,
+    Around, Order,
     finite::Watch,
     link::{Link, Start},
     truth::first_stream,
@@ -112,7 +111,7 @@ impl<'a> Walker<'a> {
             .collapse(&variant.recipe.epilogue, pre, self.x.view(), self.exact_in)?
             .rows(0..self.x.nrows())
             .into_owned();
-        let f = self.sublayer(link, &y);
+        let f = link.stored_sublayer(self.plan.level, y.view(), self.around.layer_io);
         let inputs = RecombineInputs {
             x: self.x.view(),
             x_exact_in: self.exact_in,
@@ -175,15 +174,6 @@ impl<'a> Walker<'a> {
         let epilogue = &self.variant.recipe.epilogue;
         let y = backend.collapse(epilogue, pre.view(), self.x.view(), self.exact_in)?;
         Ok(Some(y.rows(0..tokens).into_owned()))
-    }
-
-    /// f of a layer input: norm and stand-in in fp64, each value rounded once to fp32 and then as layer-io says.
-    fn sublayer(&self, link: &Link, y: &Array2<f32>) -> Array2<f32> {
-        let io = self.around.layer_io;
-        let y = rounded(y.view(), io);
-        let Sublayer::RmsNorm = self.around.sublayer;
-        let u = streams::rms_norm(y.mapv(f64::from).view(), &link.norm, link.site.norm_eps);
-        rounded(u.mapv(|value| value as f32).view(), io)
     }
 }
 

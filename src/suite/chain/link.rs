@@ -6,7 +6,9 @@ use ndarray::{ArcArray2, Array2, s};
 use sha2::Sha256;
 use ulpdrift_reference::squares::squares;
 
+use super::sublayer::StandIn;
 use crate::{
+    activations::Inputs,
     checkpoint::{HcWeights, Site, StoredType},
     format::Format,
     suite::{Plan, SuiteError, case::Case},
@@ -30,15 +32,27 @@ impl Start {
             ..*self
         }
     }
+
+    /// Feeds the weights among it, which are embeddings, to a digest.
+    pub fn digest_update(&self, plan: &Plan<'_>, digest: &mut Sha256) {
+        if *plan.inputs == Inputs::Embedding {
+            let rows = self.x.slice(s![.., ..self.x.ncols() / self.hc]);
+            plan.checkpoint.embedding_digest_update(digest, rows);
+        }
+    }
 }
 
-/// The streams of the first layer: recorded ones as they are, drawn ones one row copied to all streams.
+/// The streams of the first layer: recorded ones as they are, drawn ones and embeddings one row copied to all
+/// streams.
 ///
 /// # Errors
 /// Inputs that cannot be read or lack the site.
 pub fn start(plan: &Plan<'_>) -> Result<Start, SuiteError> {
     let first = plan.layers.first().copied().unwrap_or_default();
     let tokens = plan.tokens_at(first, Site::Attn);
+    if *plan.inputs == Inputs::Embedding {
+        return embedded(plan, tokens);
+    }
     let streams = plan.activations.first_streams(first, 0..tokens)?;
     let x = streams.ok_or_else(|| {
         SuiteError::NothingToRun(format!(
@@ -54,10 +68,27 @@ pub fn start(plan: &Plan<'_>) -> Result<Start, SuiteError> {
     })
 }
 
+/// The embeddings of tokens drawn from the whole vocabulary.
+fn embedded(plan: &Plan<'_>, tokens: usize) -> Result<Start, SuiteError> {
+    let vocabulary = plan.checkpoint.vocabulary()?;
+    let ids = plan.activations.token_ids(vocabulary.tokens, 0..tokens);
+    let rows = plan.checkpoint.embedding(&ids, plan.nonfinite)?;
+    let rows = rows.unwrap_or_default();
+    let hc = plan.checkpoint.model().hc;
+    let (tokens, d) = rows.dim();
+    Ok(Start {
+        x: Array2::from_shape_fn((tokens, hc * d), |(token, index)| rows[[token, index % d]]),
+        exact_in: vocabulary.stored.format(),
+        hc,
+    })
+}
+
 /// One site.
 pub struct Link {
     /// The weight of the norm before the sublayer `[d]`.
     pub norm: Vec<f32>,
+    /// What stands in for the sublayer.
+    pub stand_in: StandIn,
     /// The site, without inputs.
     pub site: Case,
 }
@@ -67,8 +98,14 @@ impl Link {
     ///
     /// # Errors
     /// A tensor that is missing or cannot be read.
-    pub fn load(plan: &Plan<'_>, layer: u32, site: Site) -> Result<Self, SuiteError> {
+    pub fn load(
+        plan: &Plan<'_>,
+        layer: u32,
+        site: Site,
+        stand_in: StandIn,
+    ) -> Result<Self, SuiteError> {
         Ok(Self {
+            stand_in,
             norm: plan.checkpoint.norm(layer, site, plan.nonfinite)?,
             site: Case::with_inputs(plan, layer, site, ArcArray2::zeros((0, 0)))?,
         })
@@ -79,6 +116,7 @@ impl Link {
         let model = plan.checkpoint.model();
         Self {
             norm: Vec::new(),
+            stand_in: StandIn::Norm,
             site: Case {
                 layer: plan.layers.last().copied().unwrap_or_default(),
                 site: Site::Ffn,
@@ -129,5 +167,6 @@ impl Link {
         weights.digest_update(digest, *layer, *site);
         plan.checkpoint
             .norm_digest_update(digest, Some((*layer, *site)), &self.norm);
+        self.stand_in.digest_update(digest);
     }
 }

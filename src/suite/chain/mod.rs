@@ -19,7 +19,7 @@
 //! | `streams` | [T, hc·d] | X' as stored |
 //! | `head` | [T, d] | what the final norm gets |
 //!
-//! The stand-in for a sublayer is not under test: its arithmetic is fp64, rounded once to fp32.
+//! The stand-in for a sublayer (`sublayer.rs`) is not under test: its arithmetic is fp64, rounded once to fp32.
 //! Memory is bounded by one site's weights and the streams of every candidate.
 
 pub(super) mod candidate;
@@ -28,6 +28,7 @@ pub mod forecast;
 mod head;
 pub(super) mod link;
 pub mod rows;
+pub(super) mod sublayer;
 mod tensors;
 #[cfg(test)]
 mod tests;
@@ -37,7 +38,10 @@ use std::fmt;
 
 use sha2::Sha256;
 
-use self::{candidate::Walker, head::Gates, link::Link, rows::Rows, truth::Truth};
+pub use self::sublayer::Sublayer;
+use self::{
+    candidate::Walker, head::Gates, link::Link, rows::Rows, sublayer::StandIn, truth::Truth,
+};
 use super::{Plan, Progress, Skip, SuiteError, fault::Variant, tensors::Sink};
 use crate::{
     checkpoint::{Family, Site},
@@ -57,21 +61,6 @@ pub struct Around {
     pub sublayer: Sublayer,
     /// Where a candidate's recipe runs; elsewhere `fp32` does.
     pub sites_on: SitesOn,
-}
-
-/// A stand-in for attention and experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sublayer {
-    /// f = u: nothing after the layer's norm.
-    RmsNorm,
-}
-
-impl fmt::Display for Sublayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::RmsNorm => "rms-norm",
-        })
-    }
 }
 
 /// The sites where a candidate's recipe runs.
@@ -158,6 +147,7 @@ pub fn run(
     sink.take(&tensors::Begin(&start))
         .map_err(SuiteError::Dump)?;
     let mut outcome = Outcome::default();
+    start.digest_update(plan, &mut outcome.digest);
     outcome
         .skipped
         .extend(plan.products.iter().map(|product| Skip {
@@ -171,7 +161,8 @@ pub fn run(
         .iter()
         .flat_map(|&layer| Site::ALL.map(|site| (layer, site)));
     for (done, (layer, site)) in places.enumerate() {
-        let link = Link::load(plan, layer, site)?;
+        let stand_in = StandIn::load(plan, around.sublayer, (layer, site), start.x.nrows())?;
+        let link = Link::load(plan, layer, site, stand_in)?;
         link.digest_update(plan, &mut outcome.digest);
         let stored = link.stored_type();
         if !outcome.stored_types.contains(&stored) {

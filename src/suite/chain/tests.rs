@@ -61,6 +61,17 @@ fn chain_beside(around: &Around, inputs: &Inputs, variants: &[&str], faults: &[F
     run(&plan, around, &mut NoDump, &|_, _, _| {}).expect("the chain runs")
 }
 
+/// The refusal of a chain that cannot run.
+fn refusal(around: &Around, inputs: &Inputs) -> String {
+    let checkpoint =
+        Checkpoint::synthetic(SyntheticModel::Tiny, 0).expect("a synthetic model opens");
+    let activations = Activations::open(inputs, 0, checkpoint.model()).expect("the inputs open");
+    let checked = around
+        .sublayer
+        .check(&checkpoint, &activations, checkpoint.layers(), 13);
+    checked.expect_err("a refusal").to_string()
+}
+
 fn rel_l2<'a>(outcome: &'a Outcome, variant: &'a str, stage: &'a str) -> Vec<f64> {
     let rows = outcome.records.iter().filter(move |record| {
         let key = &record.key;
@@ -151,6 +162,69 @@ fn a_recipe_runs_where_it_is_told_to_and_fp32_elsewhere() {
     let of = |outcome| rel_l2(outcome, "bf16", "streams");
     assert_eq!(bits(&of(&attn)[..1]), bits(&of(&all)[..1]));
     assert!(of(&attn)[1] < of(&all)[1]);
+}
+
+/// The expert lets less through than it gets, so that the streams grow less, and its own rows say so.
+#[test]
+fn a_shared_expert_stands_in_at_ffn_sites() {
+    let expert = Around {
+        sublayer: Sublayer::SharedExpert,
+        ..EXACT
+    };
+    let with = chain(&expert, &Inputs::Normal, &["fp32", "tf32"]);
+    let without = chain(&EXACT, &Inputs::Normal, &["fp32", "tf32"]);
+    let bits = |outcome, depth: usize| rel_l2(outcome, "tf32", "streams")[depth].to_bits();
+    assert_eq!(
+        bits(&with, 0),
+        bits(&without, 0),
+        "attention keeps its norm"
+    );
+    assert_ne!(bits(&with, 1), bits(&without, 1));
+    let digest = |outcome: &Outcome| {
+        use sha2::Digest;
+        outcome.digest.clone().finalize()
+    };
+    assert_ne!(
+        digest(&with),
+        digest(&without),
+        "the expert is among the weights"
+    );
+    let last = *rel_l2(&with, "fp32", "streams").last().expect("rows");
+    assert!(last < 5e-7, "{last:e}");
+    assert!(
+        with.records
+            .iter()
+            .all(|record| { record.key.sublayer.as_deref() == Some("shared-expert") })
+    );
+}
+
+/// Rows of the embedding, copied; a bf16 chain stores them as they are.
+#[test]
+fn a_chain_begins_with_embeddings() {
+    let outcome = chain(&EXACT, &Inputs::Embedding, &["fp32"]);
+    let last = *rel_l2(&outcome, "fp32", "streams").last().expect("rows");
+    assert!(last < 5e-7, "{last:e}");
+    assert!(
+        outcome
+            .records
+            .iter()
+            .all(|record| record.key.inputs == "embedding")
+    );
+    let other = chain(&EXACT, &Inputs::Normal, &["fp32"]);
+    assert_ne!(
+        rel_l2(&outcome, "fp32", "streams"),
+        rel_l2(&other, "fp32", "streams")
+    );
+}
+
+#[test]
+fn outputs_have_to_be_recorded() {
+    let file = Around {
+        sublayer: Sublayer::File,
+        ..EXACT
+    };
+    let sentence = refusal(&file, &Inputs::Normal);
+    assert!(sentence.contains("--inputs file:PATH"), "{sentence}");
 }
 
 #[test]

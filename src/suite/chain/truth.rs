@@ -52,9 +52,14 @@ impl Truth {
 
     /// Goes from a site's layer input to the next site.
     pub fn leave(&mut self, link: &Link, y: &Array2<f64>, split: Split) {
-        let f = streams::rms_norm(y.view(), &link.norm, link.site.norm_eps);
+        let f = link.sublayer(self.level, y.view());
         self.x = self.recombine(f.view(), &split);
         self.carried = split.pre;
+    }
+
+    /// Its vector instructions.
+    pub fn level(&self) -> Level {
+        self.level
     }
 
     /// Whether the gates of the site before collapse.

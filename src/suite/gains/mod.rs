@@ -27,6 +27,7 @@ use super::{
         Around, Order,
         link::{self, Link, Start},
         rows,
+        sublayer::StandIn,
         truth::Truth,
     },
 };
@@ -151,7 +152,11 @@ impl<'a> Slice<'a> {
                 altered.push(self.perturbed(&truth, start.hc, direction, layer));
             }
             for site in Site::ALL {
-                let link = Link::load(plan, layer, site)?;
+                let place = (layer, site);
+                let stand_in =
+                    StandIn::load(plan, self.around.sublayer, place, self.launch.tokens)?;
+                let here = self.first_token..self.first_token + start.x.nrows();
+                let link = Link::load(plan, layer, site, stand_in.tokens(here))?;
                 if let Some(outcome) = &mut read {
                     link.digest_update(plan, &mut outcome.digest);
                     let stored = link.stored_type();

@@ -4,10 +4,14 @@ use anyhow::{Context, ensure};
 
 use super::{Products, ranges};
 use crate::{
-    checkpoint::Site,
+    activations::{Activations, Inputs},
+    checkpoint::{Checkpoint, Site},
     cli::run::args::{LayerIo, Residual, RunArgs, Sublayer, Suite},
     format::Format,
-    suite::chain::{self, Around, SitesOn},
+    suite::{
+        DEFAULT_TOKENS,
+        chain::{self, Around, SitesOn},
+    },
 };
 
 /// The most seeds of a chain.
@@ -41,7 +45,6 @@ pub fn check_seeds(args: &RunArgs) -> anyhow::Result<()> {
 
 /// What lies around the mixing kernel.
 pub fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
-    let Sublayer::RmsNorm = args.sublayer;
     Ok(Around {
         residual: match args.residual {
             Residual::Bf16 => Format::Bf16,
@@ -52,9 +55,52 @@ pub fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
             LayerIo::Bf16 => Format::Bf16,
             LayerIo::Fp32 => Format::F32,
         },
-        sublayer: chain::Sublayer::RmsNorm,
+        sublayer: match args.sublayer {
+            Sublayer::RmsNorm => chain::Sublayer::RmsNorm,
+            Sublayer::SharedExpert => chain::Sublayer::SharedExpert,
+            Sublayer::File => chain::Sublayer::File,
+        },
         sites_on: sites_on(&args.sites_on, layers)?,
     })
+}
+
+/// What a run reads.
+pub struct Sources<'a> {
+    pub checkpoint: &'a Checkpoint,
+    pub inputs: &'a Inputs,
+    pub activations: &'a Activations,
+    pub layers: &'a [u32],
+}
+
+impl Sources<'_> {
+    /// Whether what the chain begins with and what stands in for its sublayers is there: found out before anything
+    /// is computed, be it by a suite that runs first.
+    pub fn check(&self, args: &RunArgs, around: &Around) -> anyhow::Result<()> {
+        let first = self.layers.first().copied().unwrap_or_default();
+        if *self.inputs == Inputs::Embedding {
+            ensure!(
+                args.suite == [Suite::Chain],
+                "--inputs embedding: no site but the first finds embeddings in its streams, so that only suite chain begins with them; name --suite chain alone, or choose other inputs"
+            );
+            ensure!(
+                first == 0,
+                "--inputs embedding: the streams hold embeddings before layer 0, not before layer {first}; let --layers begin with 0, or choose other inputs"
+            );
+            self.checkpoint.vocabulary().context("--inputs embedding")?;
+        }
+        if !args.suite.contains(&Suite::Chain) {
+            return Ok(());
+        }
+        let recorded = match self.inputs {
+            Inputs::File(_) => self.activations.available(first, Site::Attn),
+            _ => None,
+        };
+        let tokens = args.tokens.or(recorded).unwrap_or(DEFAULT_TOKENS);
+        around
+            .sublayer
+            .check(self.checkpoint, self.activations, self.layers, tokens)
+            .with_context(|| format!("--sublayer {}", around.sublayer))
+    }
 }
 
 fn sites_on(text: &str, layers: &[u32]) -> anyhow::Result<SitesOn> {
@@ -83,36 +129,34 @@ pub fn check(
     sites: &[Site],
     products: &Products,
 ) -> anyhow::Result<()> {
-    let (chain, budget) = (Suite::Chain, Suite::Budget);
-    let [has_chain, has_budget] = [chain, budget].map(|suite| args.suite.contains(&suite));
+    let has = |suite| args.suite.contains(&suite);
+    let goes_deep = has(Suite::Chain) || has(Suite::Budget) || has(Suite::Gains);
     ensure!(
-        has_chain || args.sites_on == "all",
-        "--sites-on is of suite chain, which is not asked for; add --suite chain"
-    );
-    ensure!(
-        !has_budget || args.sites_on == "all",
-        "--sites-on {}: suite budget is of a variant at every site; drop one of the two",
+        args.sites_on == "all" || has(Suite::Chain) && !has(Suite::Budget) && !has(Suite::Gains),
+        "--sites-on {}: only suite chain has a variant at some sites and not at others; name --suite chain alone, or leave --sites-on out",
         args.sites_on
     );
-    let is_default = args.residual == Residual::Bf16 && args.layer_io == LayerIo::Bf16;
+    let is_default = args.residual == Residual::Bf16
+        && args.layer_io == LayerIo::Bf16
+        && args.sublayer == Sublayer::RmsNorm;
     ensure!(
-        has_chain || has_budget || is_default,
-        "--residual and --layer-io are of suites chain and budget, which are not asked for; add --suite chain"
+        goes_deep || is_default,
+        "--residual, --layer-io and --sublayer are of suites chain, budget and gains, none of which is asked for; add --suite chain"
     );
-    for (flag, is_there) in [
-        ("--sweep", args.sweep.is_some()),
-        ("--crosscheck", args.crosscheck),
-        (
-            "--dump",
-            args.dump.is_some() && !has_chain && !args.suite.contains(&Suite::Mix),
-        ),
-    ] {
-        ensure!(
-            !has_budget || !is_there,
-            "--suite budget does not go with {flag}; drop one of the two"
-        );
+    for (suite, name) in [(Suite::Budget, "budget"), (Suite::Gains, "gains")] {
+        let has_tensors = has(Suite::Mix) || has(Suite::Recombine) || has(Suite::Chain);
+        for (flag, is_there) in [
+            ("--sweep", args.sweep.is_some()),
+            ("--crosscheck", args.crosscheck),
+            ("--dump", args.dump.is_some() && !has_tensors),
+        ] {
+            ensure!(
+                !has(suite) || !is_there,
+                "--suite {name} does not go with {flag}; drop one of the two"
+            );
+        }
     }
-    if !has_chain {
+    if !has(Suite::Chain) && !has(Suite::Gains) {
         return Ok(());
     }
     if !args.suite.contains(&Suite::Mix) {
