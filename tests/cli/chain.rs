@@ -147,7 +147,7 @@ fn embeddings_are_where_a_chain_begins_and_nowhere_else() {
     ] {
         let parts = [
             "--inputs embedding",
-            "only suite chain begins with them",
+            "only suites chain and gains begin with them",
             "--suite chain",
         ];
         let line = format!("run synthetic:tiny {flags}");
@@ -172,8 +172,9 @@ fn embeddings_are_where_a_chain_begins_and_nowhere_else() {
 #[test]
 fn flags_of_the_chain_do_nothing_elsewhere() {
     let scene = Scene::new();
-    let parts = ["--sublayer", "suite chain", "add --suite chain"];
-    refused(&scene, "synthetic:tiny", "--sublayer shared-expert", &parts);
+    let parts = ["--sublayer", "suites chain", "add --suite chain"];
+    let flags = "--suite mix --sublayer shared-expert";
+    refused(&scene, "synthetic:tiny", flags, &parts);
     let parts = ["'moe'", "rms-norm, shared-expert, file"];
     refused(
         &scene,

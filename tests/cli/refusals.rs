@@ -290,7 +290,7 @@ fn devices_and_sweeps_that_do_not_exist_are_refused() {
     refused(
         &scene,
         "--suite chian",
-        &["'chian'", "--suite <SUITE>", "mix"],
+        &["'chian'", "--suite <SUITES>", "mix"],
     );
     refused(
         &scene,

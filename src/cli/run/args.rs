@@ -22,8 +22,8 @@ pub struct RunArgs {
     /// A checkpoint directory, a .safetensors file, or synthetic:flash|pro|v4.1|tiny.
     #[arg(default_value = "synthetic:flash")]
     pub checkpoint: String,
-    /// What to measure.
-    #[arg(long, value_delimiter = ',', value_enum, default_value = "mix")]
+    /// What to measure [default: mix and, where layers follow each other, chain].
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "SUITES")]
     pub suite: Vec<Suite>,
     /// What the streams of suite chain are stored in.
     #[arg(long, value_enum, default_value = "bf16")]
@@ -139,6 +139,17 @@ pub struct RunArgs {
     /// No progress and no remarks.
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl RunArgs {
+    /// The suites asked for. What looks at single sites in a table of its own has no place for a chain.
+    pub fn suites(&self) -> Vec<Suite> {
+        match (self.suite.as_slice(), &self.sweep, self.crosscheck) {
+            ([], None, false) => vec![Suite::Mix, Suite::Chain],
+            ([], ..) => vec![Suite::Mix],
+            (named, ..) => named.to_vec(),
+        }
+    }
 }
 
 /// A suite of the command line.

@@ -136,7 +136,7 @@ fn measure(
     }
     let mut records = Vec::new();
     let mut yardstick = Vec::new();
-    if args.suite.contains(&Suite::Mix) {
+    if settings.suites.contains(&Suite::Mix) {
         let outcome = mix::run(plan, outputs.sink(), &tell)?;
         records = outcome.records;
         yardstick = outcome.yardstick;
@@ -147,13 +147,13 @@ fn measure(
         provenance.probed = outcome.probed;
         provenance.times = outcome.times;
     }
-    if args.suite.contains(&Suite::Recombine) {
+    if settings.suites.contains(&Suite::Recombine) {
         let outcome = recombine::run(plan, &settings.recombinations, outputs.sink(), &tell)?;
         provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
         records.extend(outcome.records);
         yardstick.extend(outcome.yardstick);
     }
-    if args.suite.contains(&Suite::Chain) {
+    if settings.suites.contains(&Suite::Chain) {
         for seed in args.seed..args.seed + args.seeds {
             let activations = Activations::open(&settings.inputs, seed, plan.checkpoint.model())?;
             let plan = Plan {
@@ -169,16 +169,17 @@ fn measure(
             provenance.non_finite.extend(outcome.non_finite);
         }
     }
-    if args.suite.contains(&Suite::Budget) {
+    if settings.suites.contains(&Suite::Budget) {
         let outcome = budget::run(plan, &settings.around, &tell)?;
         provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
         records.extend(outcome.records);
     }
-    if args.suite.contains(&Suite::Gains) {
+    if settings.suites.contains(&Suite::Gains) {
         let outcome = gains::run(plan, &settings.around, &tell)?;
         provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
         records.extend(outcome.records);
     }
+    provenance.skipped.extend(settings.left_out.iter().cloned());
     let verdicts = verdict::judge(
         &records,
         &provenance.non_finite,

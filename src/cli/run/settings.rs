@@ -10,13 +10,16 @@ use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
 
 use self::recombine::Names;
-use super::{args::RunArgs, products::Products};
+use super::{
+    args::{RunArgs, Suite},
+    products::Products,
+};
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
     files,
     recipe::{MixRecipe, catalogue, library::LibraryProduct, user},
-    suite::{DEFAULT_TOKENS, chain::Around, fault::Fault, recombine::Variants, sweep::Axes},
+    suite::{DEFAULT_TOKENS, Skip, chain::Around, fault::Fault, recombine::Variants, sweep::Axes},
     tensor_core::Arch,
 };
 
@@ -30,6 +33,10 @@ const SIMD_VARIABLE: &str = "ULPDRIFT_SIMD";
 
 /// What to run, checked.
 pub struct Settings {
+    /// The suites, each once.
+    pub suites: Vec<Suite>,
+    /// What a run that names no suite would have had as well.
+    pub left_out: Vec<Skip>,
     /// Where the weights come from.
     pub checkpoint: Checkpoint,
     /// The candidates.
@@ -125,20 +132,35 @@ impl Settings {
             places.check_tokens(&activations, swept.or(tokens))?;
         }
         let around = chain::around(args, &places.layers)?;
-        chain::check(args, &places.layers, &places.sites, &products)?;
         let sources = chain::Sources {
             checkpoint: &checkpoint,
             inputs: &inputs,
             activations: &activations,
             layers: &places.layers,
         };
-        sources.check(args, &around)?;
+        let mut suites = args.suites();
+        let mut left_out = Vec::new();
+        if args.suite.is_empty() && suites.contains(&Suite::Chain) {
+            // Who narrows a run to some sites has not asked for a chain.
+            let is_chain = chain::is_chain(&places.layers, &places.sites);
+            if let Some(why) = chain::lacking(&sources).filter(|_| is_chain) {
+                left_out.push(Skip {
+                    what: "suite chain".to_owned(),
+                    why,
+                });
+            }
+            suites.retain(|suite| *suite != Suite::Chain || is_chain && left_out.is_empty());
+        }
+        chain::check(args, &suites, &places.layers, &places.sites, &products)?;
+        sources.check(args, &suites, &around)?;
         let nonfinite = if args.allow_nonfinite {
             NonFinite::Allow
         } else {
             NonFinite::Refuse
         };
         Ok(Self {
+            suites,
+            left_out,
             checkpoint,
             recipes,
             products,

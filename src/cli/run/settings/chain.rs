@@ -5,7 +5,7 @@ use anyhow::{Context, ensure};
 use super::{Products, ranges};
 use crate::{
     activations::{Activations, Inputs},
-    checkpoint::{Checkpoint, Site},
+    checkpoint::{Checkpoint, CheckpointError, NonFinite, Site},
     cli::run::args::{LayerIo, Residual, RunArgs, Sublayer, Suite},
     format::Format,
     suite::{
@@ -25,7 +25,7 @@ pub fn check_seeds(args: &RunArgs) -> anyhow::Result<()> {
         args.seeds
     );
     ensure!(
-        args.seeds == 1 || args.suite.contains(&Suite::Chain),
+        args.seeds == 1 || args.suites().contains(&Suite::Chain),
         "--seeds {}: only suite chain runs with several; name --suite chain, or leave --seeds out",
         args.seeds
     );
@@ -75,12 +75,16 @@ pub struct Sources<'a> {
 impl Sources<'_> {
     /// Whether what the chain begins with and what stands in for its sublayers is there: found out before anything
     /// is computed, be it by a suite that runs first.
-    pub fn check(&self, args: &RunArgs, around: &Around) -> anyhow::Result<()> {
+    pub fn check(&self, args: &RunArgs, suites: &[Suite], around: &Around) -> anyhow::Result<()> {
+        let goes_deep =
+            |suite: &Suite| matches!(suite, Suite::Chain | Suite::Budget | Suite::Gains);
         let first = self.layers.first().copied().unwrap_or_default();
         if *self.inputs == Inputs::Embedding {
             ensure!(
-                args.suite == [Suite::Chain],
-                "--inputs embedding: no site but the first finds embeddings in its streams, so that only suite chain begins with them; name --suite chain alone, or choose other inputs"
+                suites
+                    .iter()
+                    .all(|suite| matches!(suite, Suite::Chain | Suite::Gains)),
+                "--inputs embedding: no site but the first finds embeddings in its streams, so that only suites chain and gains begin with them; name --suite chain, or choose other inputs"
             );
             ensure!(
                 first == 0,
@@ -88,7 +92,7 @@ impl Sources<'_> {
             );
             self.checkpoint.vocabulary().context("--inputs embedding")?;
         }
-        if !args.suite.contains(&Suite::Chain) {
+        if !suites.iter().any(goes_deep) {
             return Ok(());
         }
         let recorded = match self.inputs {
@@ -101,6 +105,35 @@ impl Sources<'_> {
             .check(self.checkpoint, self.activations, self.layers, tokens)
             .with_context(|| format!("--sublayer {}", around.sublayer))
     }
+}
+
+/// Whether layers and sites make a chain: both sites of every layer, and no gaps.
+pub fn is_chain(layers: &[u32], sites: &[Site]) -> bool {
+    sites.len() == Site::ALL.len() && layers.windows(2).all(|pair| pair[1] == pair[0] + 1)
+}
+
+/// What a chain through the layers lacks, if it lacks anything.
+pub fn lacking(sources: &Sources<'_>) -> Option<String> {
+    let layers = sources.layers;
+    let first = *layers.first()?;
+    if matches!(sources.inputs, Inputs::File(_))
+        && sources.activations.available(first, Site::Attn).is_none()
+    {
+        let inputs = sources.inputs;
+        return Some(format!(
+            "{inputs} has no x for L{first}.attn, where it would begin"
+        ));
+    }
+    let norms = layers
+        .iter()
+        .flat_map(|&layer| Site::ALL.map(|site| (layer, site)));
+    let mut read =
+        norms.map(|(layer, site)| sources.checkpoint.norm(layer, site, NonFinite::Allow));
+    // What is there and cannot be read is the chain's own error.
+    read.find_map(|norm| match norm {
+        Err(lacking @ CheckpointError::Lacking { .. }) => Some(lacking.to_string()),
+        _ => None,
+    })
 }
 
 fn sites_on(text: &str, layers: &[u32]) -> anyhow::Result<SitesOn> {
@@ -125,11 +158,12 @@ fn sites_on(text: &str, layers: &[u32]) -> anyhow::Result<SitesOn> {
 /// one is said to it.
 pub fn check(
     args: &RunArgs,
+    suites: &[Suite],
     layers: &[u32],
     sites: &[Site],
     products: &Products,
 ) -> anyhow::Result<()> {
-    let has = |suite| args.suite.contains(&suite);
+    let has = |suite| suites.contains(&suite);
     let goes_deep = has(Suite::Chain) || has(Suite::Budget) || has(Suite::Gains);
     ensure!(
         args.sites_on == "all" || has(Suite::Chain) && !has(Suite::Budget) && !has(Suite::Gains),
@@ -159,7 +193,7 @@ pub fn check(
     if !has(Suite::Chain) && !has(Suite::Gains) {
         return Ok(());
     }
-    if !args.suite.contains(&Suite::Mix) {
+    if !has(Suite::Mix) {
         ensure!(
             !args.time && products.named.is_empty(),
             "suite chain alone has no place for times and cublas-* variants; add --suite mix,chain"
@@ -176,13 +210,13 @@ pub fn check(
     }
     ensure!(
         sites.len() == Site::ALL.len(),
-        "--sites {}: suite chain goes through both sites of every layer; leave --sites out or name --sites-on",
+        "--sites {}: a chain goes through both sites of every layer; leave --sites out or name --sites-on",
         args.sites.join(",")
     );
     let follows = |pair: &[u32]| pair[1] == pair[0] + 1;
     ensure!(
         layers.windows(2).all(follows),
-        "--layers {}: suite chain goes from layer to layer; name a range without gaps, such as 0-3",
+        "--layers {}: a chain goes from layer to layer; name a range without gaps, such as 0-3",
         args.layers
     );
     Ok(())

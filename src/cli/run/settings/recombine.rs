@@ -31,7 +31,7 @@ impl Names {
     pub fn share_out(args: &RunArgs, known: &[MixRecipe]) -> anyhow::Result<Self> {
         let asked = Asked::new(args, known);
         let mut names = Self {
-            mixes: asked.mixes,
+            mixes: asked.mixes(),
             mixing: Vec::new(),
             against: catalogue::DEFAULT_AGAINST.to_owned(),
             recombinations: Variants {
@@ -76,7 +76,7 @@ impl Names {
             return Ok(());
         }
         for (asked, lacks, suites) in [
-            (asked.mixes, self.mixing.is_empty(), asked.mixing()),
+            (asked.mixes(), self.mixing.is_empty(), asked.mixing()),
             (
                 asked.recombines,
                 self.recombinations.recipes.is_empty(),
@@ -93,28 +93,40 @@ impl Names {
     }
 }
 
+/// The suites that run the mixing kernel.
+const MIXING: [(Suite, &str); 4] = [
+    (Suite::Mix, "mix"),
+    (Suite::Chain, "chain"),
+    (Suite::Budget, "budget"),
+    (Suite::Gains, "gains"),
+];
+
 /// The suites asked for, by what they vary.
 struct Asked<'a> {
-    mixes: bool,
+    /// The first of those that run the mixing kernel.
+    mixing: Option<&'static str>,
     recombines: bool,
-    chains: bool,
     known: &'a [MixRecipe],
 }
 
 impl<'a> Asked<'a> {
     fn new(args: &RunArgs, known: &'a [MixRecipe]) -> Self {
-        let asks = |suite| args.suite.contains(&suite);
+        let suites = args.suites();
+        let mixing = MIXING.into_iter().find(|(suite, _)| suites.contains(suite));
         Self {
-            mixes: asks(Suite::Mix) || asks(Suite::Chain),
-            recombines: asks(Suite::Recombine),
-            chains: asks(Suite::Chain) && !asks(Suite::Mix),
+            mixing: mixing.map(|(_, name)| name),
+            recombines: suites.contains(&Suite::Recombine),
             known,
         }
     }
 
-    /// The suite that runs the mixing kernel.
+    fn mixes(&self) -> bool {
+        self.mixing.is_some()
+    }
+
+    /// What that suite is called, where it is asked for.
     fn mixing(&self) -> &'static str {
-        if self.chains { "chain" } else { "mix" }
+        self.mixing.unwrap_or_default()
     }
 
     /// Whether suites of the mixing kernel take a pattern, and the recombinations that it matches.
@@ -123,11 +135,11 @@ impl<'a> Asked<'a> {
         let is_mixing = self.known.iter().any(|recipe| glob.matches(&recipe.name))
             || !LibraryProduct::matching(pattern).is_empty();
         let recombinations = RecombineRecipe::matching(pattern);
-        let taken = (self.mixes && is_mixing) || (self.recombines && !recombinations.is_empty());
+        let taken = (self.mixes() && is_mixing) || (self.recombines && !recombinations.is_empty());
         // What nobody has at all is for the mixing kernel's own message, where it alone was asked.
         let is_unheard_of = !is_mixing && recombinations.is_empty();
         if !taken && (self.recombines || !is_unheard_of) {
-            let suites = match (self.mixes, self.recombines) {
+            let suites = match (self.mixes(), self.recombines) {
                 (true, true) => format!("{}, recombine", self.mixing()),
                 (true, false) => self.mixing().to_owned(),
                 _ => "recombine".to_owned(),
@@ -146,13 +158,14 @@ impl<'a> Asked<'a> {
         } else {
             Vec::new()
         };
-        Ok((self.mixes && (is_mixing || is_unheard_of), takes_part))
+        Ok((self.mixes() && (is_mixing || is_unheard_of), takes_part))
     }
 }
 
 /// Whether the flags go together.
 pub fn check(args: &RunArgs) -> anyhow::Result<()> {
-    let asks = |suite| args.suite.contains(&suite);
+    let suites = args.suites();
+    let asks = |suite| suites.contains(&suite);
     if !asks(Suite::Recombine) {
         return Ok(());
     }
@@ -170,7 +183,7 @@ pub fn check(args: &RunArgs) -> anyhow::Result<()> {
         "--time times what suite mix measures, which is not asked for; add it to --suite, or leave --time out"
     );
     ensure!(
-        args.recipes.is_none() || asks(Suite::Mix) || asks(Suite::Chain),
+        args.recipes.is_none() || MIXING.iter().any(|(suite, _)| asks(*suite)),
         "--recipes holds variants of the mixing kernel, of which suite recombine runs fp32 alone; add --suite mix, or leave --recipes out"
     );
     Ok(())
