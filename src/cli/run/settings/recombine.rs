@@ -1,5 +1,5 @@
-//! Whose the names on the command line are. The mixing kernel, which suites mix and chain run, and the recombination,
-//! which suite recombine runs, have variants of their own; `fp32` is one of each.
+//! Whose the names on the command line are. The mixing kernel, which suites mix, chain, budget and gains run, and the
+//! recombination, which suite recombine runs, have variants of their own; `fp32` is one of each.
 //!
 //! A suite takes the names that it knows. A name that no suite asked for knows is an error, and so is a suite that is
 //! left without any; a suite that does not know `--against` compares with its own `fp32`.
@@ -31,7 +31,7 @@ impl Names {
     pub fn share_out(args: &RunArgs, known: &[MixRecipe]) -> anyhow::Result<Self> {
         let asked = Asked::new(args, known);
         let mut names = Self {
-            mixes: asked.mixes,
+            mixes: asked.mixing.is_some(),
             mixing: Vec::new(),
             against: catalogue::DEFAULT_AGAINST.to_owned(),
             recombinations: Variants {
@@ -75,17 +75,17 @@ impl Names {
             }
             return Ok(());
         }
-        for (asked, lacks, suites) in [
-            (asked.mixes, self.mixing.is_empty(), asked.mixing()),
+        for (suite, lacks) in [
+            (asked.mixing, self.mixing.is_empty()),
             (
-                asked.recombines,
+                asked.recombines.then_some("recombine"),
                 self.recombinations.recipes.is_empty(),
-                "recombine",
             ),
         ] {
+            let Some(suite) = suite else { continue };
             ensure!(
-                !asked || !lacks,
-                "--variants {}: none of these is a variant of suite {suites}; name one, or leave the suite out",
+                !lacks,
+                "--variants {}: none of these is a variant of suite {suite}; name one, or leave the suite out",
                 args.variants.join(",")
             );
         }
@@ -93,28 +93,31 @@ impl Names {
     }
 }
 
+/// The suites that run the mixing kernel.
+const MIXING: [(Suite, &str); 4] = [
+    (Suite::Mix, "mix"),
+    (Suite::Chain, "chain"),
+    (Suite::Budget, "budget"),
+    (Suite::Gains, "gains"),
+];
+
 /// The suites asked for, by what they vary.
 struct Asked<'a> {
-    mixes: bool,
+    /// The first that runs the mixing kernel.
+    mixing: Option<&'static str>,
     recombines: bool,
-    chains: bool,
     known: &'a [MixRecipe],
 }
 
 impl<'a> Asked<'a> {
     fn new(args: &RunArgs, known: &'a [MixRecipe]) -> Self {
         let asks = |suite| args.suite.contains(&suite);
+        let mixing = MIXING.into_iter().find(|(suite, _)| asks(*suite));
         Self {
-            mixes: asks(Suite::Mix) || asks(Suite::Chain),
+            mixing: mixing.map(|(_, name)| name),
             recombines: asks(Suite::Recombine),
-            chains: asks(Suite::Chain) && !asks(Suite::Mix),
             known,
         }
-    }
-
-    /// The suite that runs the mixing kernel.
-    fn mixing(&self) -> &'static str {
-        if self.chains { "chain" } else { "mix" }
     }
 
     /// Whether suites of the mixing kernel take a pattern, and the recombinations that it matches.
@@ -123,17 +126,18 @@ impl<'a> Asked<'a> {
         let is_mixing = self.known.iter().any(|recipe| glob.matches(&recipe.name))
             || !LibraryProduct::matching(pattern).is_empty();
         let recombinations = RecombineRecipe::matching(pattern);
-        let taken = (self.mixes && is_mixing) || (self.recombines && !recombinations.is_empty());
+        let mixes = self.mixing.is_some();
+        let taken = (mixes && is_mixing) || (self.recombines && !recombinations.is_empty());
         // What nobody has at all is for the mixing kernel's own message, where it alone was asked.
         let is_unheard_of = !is_mixing && recombinations.is_empty();
         if !taken && (self.recombines || !is_unheard_of) {
-            let suites = match (self.mixes, self.recombines) {
-                (true, true) => format!("{}, recombine", self.mixing()),
-                (true, false) => self.mixing().to_owned(),
-                _ => "recombine".to_owned(),
+            let suites = match (self.mixing, self.recombines) {
+                (Some(mixing), true) => format!("{mixing}, recombine"),
+                (Some(mixing), false) => mixing.to_owned(),
+                (None, _) => "recombine".to_owned(),
             };
             let elsewhere = match (is_mixing, recombinations.is_empty()) {
-                (true, _) => " (suites mix and chain have)",
+                (true, _) => " (suites mix, chain, budget and gains have)",
                 (_, false) => " (suite recombine has)",
                 _ => "",
             };
@@ -146,7 +150,7 @@ impl<'a> Asked<'a> {
         } else {
             Vec::new()
         };
-        Ok((self.mixes && (is_mixing || is_unheard_of), takes_part))
+        Ok((mixes && (is_mixing || is_unheard_of), takes_part))
     }
 }
 
@@ -170,7 +174,7 @@ pub fn check(args: &RunArgs) -> anyhow::Result<()> {
         "--time times what suite mix measures, which is not asked for; add it to --suite, or leave --time out"
     );
     ensure!(
-        args.recipes.is_none() || asks(Suite::Mix) || asks(Suite::Chain),
+        args.recipes.is_none() || MIXING.into_iter().any(|(suite, _)| asks(suite)),
         "--recipes holds variants of the mixing kernel, of which suite recombine runs fp32 alone; add --suite mix, or leave --recipes out"
     );
     Ok(())
@@ -231,6 +235,12 @@ mod tests {
                 vec!["cublas-*", "f*32"],
                 vec!["fp32"],
             ),
+            ("--suite budget --variants bf16", vec!["bf16"], vec![]),
+            (
+                "--suite gains,recombine --variants tf32,mul-add",
+                vec!["tf32"],
+                vec!["mul-add"],
+            ),
             ("--variants no-such", vec!["no-such"], vec![]),
         ] {
             let names = names(flags).expect(flags);
@@ -262,7 +272,7 @@ mod tests {
             ),
             (
                 "--suite recombine --variants tf32",
-                "suite recombine has no variant 'tf32' (suites mix and chain have)",
+                "suite recombine has no variant 'tf32' (suites mix, chain, budget and gains have)",
             ),
             (
                 "--suite mix,recombine --variants nosuch",
