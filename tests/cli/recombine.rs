@@ -113,7 +113,7 @@ fn names_and_flags_that_say_nothing_are_refused() {
         ),
         (
             "--suite recombine --residual fp32",
-            ["are of suite chain", "add --suite chain"],
+            ["are of suites chain, budget and gains", "add --suite chain"],
         ),
         (
             "--suite recombine --recipes mine.toml",

@@ -193,11 +193,7 @@ fn slices_of_tokens_come_to_what_all_of_them_do() {
         let same = whole.iter().find(|other| other.key == row.key);
         let (sliced, whole) = (rel_l2(row), rel_l2(same.expect("the same row")));
         let apart = (sliced - whole).abs();
-        assert!(
-            apart <= 1e-12 * whole,
-            "{}: {sliced:e}, {whole:e}",
-            row.key
-        );
+        assert!(apart <= 1e-12 * whole, "{}: {sliced:e}, {whole:e}", row.key);
     }
 }
 
@@ -257,8 +253,7 @@ fn a_tenth_of_a_perturbation_is_a_tenth_at_the_end() {
     });
 }
 
-/// A perturbation behind which nothing follows but one layer, common to all streams, survives comb, whose columns sum
-/// to 1; behind the last site nothing would be lost or won at all.
+/// Token by token, whichever of a batch they are.
 #[test]
 fn streams_are_perturbed_by_the_declared_part_of_their_norm() {
     with_plan(TINY, |plan| {
