@@ -139,7 +139,7 @@ fn sources<'a>(rows: &[&'a Record], of: &dyn Fn(&str) -> Vec<&'a Record>) -> Str
         if let Some(share) = median(values(&own, "share")).map(percent) {
             let size =
                 median(values(&own, "rel_l2")).map_or_else(String::new, |v| sci_within(v, 2, 7));
-            if !(share < LEAST) {
+            if share.is_nan() || share >= LEAST {
                 shares.push((
                     share,
                     format!("{name}{KEPT}{}{KEPT}%{KEPT}({size})", whole(share)),
