@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use wildmatch::WildMatch;
 
 use crate::{
-    recipe::RecombineRecipe,
+    recipe::{RecombineRecipe, catalogue},
     report::{Key, Report},
 };
 
@@ -31,12 +31,17 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
     if !is_sweep {
         flag("--suite", key.suite.clone());
     }
-    flag("--variants", key.variant.clone());
+    // A perturbation is no variant's: any will do.
+    let variant = match &key.direction {
+        Some(_) => catalogue::DEFAULT_AGAINST.to_owned(),
+        None => key.variant.clone(),
+    };
+    flag("--variants", variant);
     if let Some(fault) = &key.fault {
         flag("--fault", fault.clone());
     }
     if key.residual.is_some() {
-        flag("--layers", layers_before(report, key));
+        flag("--layers", layers_of_chain(report, key));
         for (name, value) in [
             ("--residual", &key.residual),
             ("--layer-io", &key.layer_io),
@@ -80,6 +85,7 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
 /// its own, recipes of another kernel, times of another suite.
 fn repeated(report: &Report, key: &Key) -> Vec<String> {
     let is_recombination = key.suite == "recombine";
+    let compares = !matches!(key.suite.as_str(), "budget" | "gains");
     let knows = |pattern: &str| {
         let glob = WildMatch::new(pattern);
         let mut titles = report.recipes.keys();
@@ -96,7 +102,7 @@ fn repeated(report: &Report, key: &Key) -> Vec<String> {
             _ => None,
         };
         let is_meant = match (flag.as_str(), value) {
-            ("--against", Some(name)) => knows(name),
+            ("--against", Some(name)) => compares && knows(name),
             ("--recipes", _) => !is_recombination,
             ("--time", _) => key.suite == "mix",
             _ => true,
@@ -123,8 +129,8 @@ pub fn reproduce_timed(report: &Report, key: &Key) -> String {
     format!("{command} {flag}")
 }
 
-/// A row of a chain needs every layer before its own; the head's needs all.
-fn layers_before(report: &Report, key: &Key) -> String {
+/// A row of a chain needs every layer before its own; the head's needs all, and so does what the end makes of an error.
+fn layers_of_chain(report: &Report, key: &Key) -> String {
     let chain = report.records.iter().map(|record| &record.key);
     let layers = chain
         .filter(|other| other.suite == key.suite)
@@ -132,11 +138,11 @@ fn layers_before(report: &Report, key: &Key) -> String {
     let (first, last) = layers.fold((u32::MAX, 0), |(first, last), layer| {
         (first.min(layer), last.max(layer))
     });
-    format!(
-        "{}-{}",
-        first.min(key.layer.unwrap_or(last)),
-        key.layer.unwrap_or(last)
-    )
+    let needed = match key.suite.as_str() {
+        "gains" => last,
+        _ => key.layer.unwrap_or(last),
+    };
+    format!("{}-{needed}", first.min(needed))
 }
 
 /// A sweep compares each of its points with its first one, so that one is needed too. A row of

@@ -375,6 +375,33 @@ fn a_chain_is_reproduced_from_its_first_layer_on() {
     assert!(reproduce::reproduce(&report, &head).contains("--layers 1-3"));
 }
 
+/// What the end makes of an error needs all layers, and a perturbation is no variant's.
+#[test]
+fn a_gain_is_reproduced_to_the_last_layer() {
+    let row = |variant: &str, layer, direction: Option<&str>| {
+        let mut record = fixtures::record(variant, layer, "attn", "streams", 1e-3);
+        record.key.suite = "gains".to_owned();
+        record.key.direction = direction.map(str::to_owned);
+        record.key.residual = Some("bf16".to_owned());
+        record.key.layer_io = Some("fp32".to_owned());
+        record.key.sublayer = Some("rms-norm".to_owned());
+        record.key.sites_on = Some("all".to_owned());
+        record
+    };
+    let mut report = fixtures::report(vec![
+        row("tf32", 2, None),
+        row("perturbation", 7, Some("common")),
+    ]);
+    report.run.repeat_flags = ["--against", "tf32"].map(str::to_owned).to_vec();
+    let behind = "--layers 2-7 --residual bf16 --layer-io fp32 --sublayer rms-norm --sites-on all --tokens 64";
+    for (record, variant) in report.records.iter().zip(["tf32", "fp32"]) {
+        let command = reproduce::reproduce(&report, &record.key);
+        let wanted = format!("--suite gains --variants {variant} {behind}");
+        assert!(command.contains(&wanted), "{command}");
+        assert!(!command.contains("--against"), "{command}");
+    }
+}
+
 #[test]
 fn a_sweep_is_reproduced_with_the_batch_it_is_compared_with() {
     let row = |tokens| {

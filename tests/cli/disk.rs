@@ -159,7 +159,10 @@ fn assert_whole_report(folder: &Path) {
     assert_eq!(csv.lines().count(), 1 + 6 * (2 * 7 + 2 * 3 + 1));
     let json = fs::read(folder.join("report.json")).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(json["records"].as_array().unwrap().len(), 6 * (2 * 7 + 2 * 3 + 1));
+    assert_eq!(
+        json["records"].as_array().unwrap().len(),
+        6 * (2 * 7 + 2 * 3 + 1)
+    );
 }
 
 /// Asserts that every file of a killed run is whole; returns how many temporary ones it left.

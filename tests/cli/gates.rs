@@ -42,7 +42,7 @@ order = { chains = { splits = { count = { fixed = 8 } } } }
 "#;
 
 /// The lines of a failed gate that are commands.
-fn commands(outcome: &Outcome<'_>) -> Vec<String> {
+pub fn commands(outcome: &Outcome<'_>) -> Vec<String> {
     let lines = outcome.stdout.lines().map(str::trim_start);
     lines
         .filter(|line| line.starts_with("ulpdrift run "))
@@ -53,7 +53,17 @@ fn commands(outcome: &Outcome<'_>) -> Vec<String> {
 /// The record of a report that has the key fields of another.
 fn same_row<'a>(report: &'a Value, row: &Value) -> &'a Value {
     let fields = [
-        "suite", "layer", "site", "stage", "variant", "tokens", "splits", "sms",
+        "suite",
+        "layer",
+        "site",
+        "stage",
+        "variant",
+        "fault",
+        "tokens",
+        "splits",
+        "sms",
+        "source",
+        "direction",
     ];
     let rows = report["records"].as_array().unwrap();
     let mut rows = rows.iter().filter(|other| {
@@ -67,7 +77,7 @@ fn same_row<'a>(report: &'a Value, row: &Value) -> &'a Value {
 
 /// Runs with flags and a limit that every row of the measure breaks, and asserts that each printed
 /// command yields the same row, bit for bit.
-fn assert_reproduced(scene: &Scene, flags: &str, limit: &str) {
+pub fn assert_reproduced(scene: &Scene, flags: &str, limit: &str) {
     scene.put("limit.toml", limit);
     let run = scene.ulpdrift(&format!("run {flags} --out out --gate limit.toml"));
     let run = run.exits_with(1).prints("FAIL").prints("is above max");

@@ -5,6 +5,7 @@ mod attacks;
 mod chain;
 mod checkpoints;
 mod codes;
+mod depth;
 mod device;
 mod disk;
 mod doctor;

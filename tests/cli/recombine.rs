@@ -68,7 +68,7 @@ fn names_and_flags_that_say_nothing_are_refused() {
             "--suite recombine --variants tf32",
             [
                 "suite recombine has no variant 'tf32'",
-                "suites mix and chain have",
+                "suites mix, chain, budget and gains have",
             ],
         ),
         (

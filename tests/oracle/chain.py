@@ -85,20 +85,51 @@ def recombine(x, f, post, comb):
     return (post[:, :, None] * f[:, None, :] + carried).reshape(x.shape)
 
 
-def run(chain, start, sublayer=rms_norm):
-    """Yields (name, streams) after every site, then ("head", y), of rows [T, d] or streams [T, h*d]."""
+class Steps:
+    """What a site does between its sums. A chain with one error of its own overrides one of these."""
+
+    def __init__(self, sublayer=rms_norm):
+        self.sublayer = sublayer
+
+    def split(self, name, x, site):
+        """The gates and comb of the streams that a site finds."""
+        return model.after_mixes(mixes(x, site.fn, site), x, site)
+
+    def output(self, name, y, weight, eps):
+        """f of the layer input y."""
+        layer, kind = name[1:].split(".")
+        return self.sublayer(int(layer), kind, norm(y, weight, eps))
+
+    def store(self, x):
+        """The streams as they are kept."""
+        return x
+
+
+def streams_of(chain, start):
+    """Rows [T, d] copied to all streams, or streams [T, h*d] as they are."""
     first = chain.places[0][2]
     row = start.astype(np.float64)
-    x = row if row.shape[1] == first.fn.shape[1] else np.tile(row, (1, first.streams))
-    waiting = np.zeros((len(row), first.streams))
+    return row if row.shape[1] == first.fn.shape[1] else np.tile(row, (1, first.streams))
+
+
+def run(chain, start, sublayer=rms_norm):
+    """Yields (name, streams) after every site, then ("head", y), of rows [T, d] or streams [T, h*d]."""
+    return walk(chain, start, Steps(sublayer))
+
+
+def walk(chain, start, steps):
+    """`run` with steps of one's own."""
+    x = steps.store(streams_of(chain, start))
+    waiting = np.zeros((len(x), chain.places[0][2].streams))
     waiting[:, 0] = 1
     for layer, kind, site, weight in chain.places:
-        split = model.after_mixes(mixes(x, site.fn, site), x, site)
+        name = f"L{layer}.{kind}"
+        split = steps.split(name, x, site)
         pre = waiting if chain.delayed else split["pre"]
-        u = norm(collapse(pre, x), weight, site.norm_eps)
-        x = recombine(x, sublayer(layer, kind, u), split["post"], split["comb"])
+        f = steps.output(name, collapse(pre, x), weight, site.norm_eps)
+        x = steps.store(recombine(x, f, split["post"], split["comb"]))
         waiting = split["pre"]
-        yield f"L{layer}.{kind}.streams", x
+        yield f"{name}.streams", x
     if not chain.delayed:
         last = chain.places[-1][2]
         logits = mixes(x, chain.head.fn, last) * chain.head.scale + chain.head.base

@@ -21,10 +21,10 @@ from tally import Tally
 LIMIT = 1e-10
 
 
-def dumped(directory):
+def dumped(directory, files="*"):
     """Every tensor of every file; a name that two files hold is one too many."""
     tensors = {}
-    for path in sorted(directory.glob("*.safetensors")):
+    for path in sorted(directory.glob(f"{files}.safetensors")):
         for name, tensor in safetensors_io.read(path).items():
             if name in tensors:
                 raise ValueError(f"{name} is in two files of {directory}")

@@ -29,6 +29,16 @@ def bf16(x):
     return _nearest_even(x, 16)
 
 
+def stored(values, dtype):
+    """f64 to BF16 or F32, each rounded once, nearest, ties to even; normal numbers. F64 again."""
+    if dtype == "F32":
+        return values.astype(np.float32).astype(np.float64)
+    drop = np.uint64(52 - GRID[dtype][0])
+    u = np.ascontiguousarray(values, np.float64).view(np.uint64)
+    half = (np.uint64(1) << (drop - np.uint64(1))) - np.uint64(1)
+    return ((u + half + ((u >> drop) & np.uint64(1))) >> drop << drop).view(np.float64)
+
+
 def tf32_even(x):
     """fp32 to TF32, nearest, ties to even: what the TMA engine was measured to do."""
     return _nearest_even(x, 13)

@@ -131,11 +131,12 @@ def dot(recipe, held, arch, cuts):
     if recipe.unit == "simt":
         out = _simt(held.x_parts[0], held.weight_parts[0])
     else:
-        out = _ranges_added(_chains(recipe, held, arch, cuts))
+        out = ranges_added(partials(recipe, held, arch, cuts))
     return formats.bf16(out) if recipe.bf16_output else out
 
 
-def _chains(recipe, held, arch, cuts):
+def partials(recipe, held, arch, cuts):
+    """Every range of K by itself [ranges, T, N], in the recipe's unit."""
     c = np.zeros((len(cuts), held.x_parts[0].shape[0], held.weight_parts[0].shape[0]))
     for i, j in recipe.products():
         a, b = stacked(held.x_parts[i], cuts), stacked(held.weight_parts[j], cuts)
@@ -147,7 +148,8 @@ def _chains(recipe, held, arch, cuts):
     return c
 
 
-def _ranges_added(partial):
+def ranges_added(partial):
+    """Partial sums, or lanes, added ascending in fp32."""
     total = np.asarray(partial[0], np.float32)
     for term in partial[1:]:
         total = formats.add(total, term)
@@ -188,8 +190,8 @@ def square_sum(kind, x, cuts):
         lanes = np.zeros((4, x.shape[0]), np.float32)
         for k in range(0, x.shape[1], 4):
             lanes = formats.fma(x[:, k : k + 4].T, x[:, k : k + 4].T, lanes)
-        return _ranges_added(lanes)
-    return _ranges_added(_lanes(stacked(x, cuts)))
+        return ranges_added(lanes)
+    return ranges_added(_lanes(stacked(x, cuts)))
 
 
 def _lanes(a):

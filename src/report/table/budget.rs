@@ -1,9 +1,9 @@
 //! Where each variant's error comes from.
 
-use super::{plain_table, printable};
+use super::{plain_table, printable, shorten};
 use crate::report::{
     Record, Report,
-    number::sci,
+    number::sci_within,
     summary::{at_stage, median, suite_rows, values, variants},
     wrap,
 };
@@ -38,8 +38,14 @@ pub fn render(report: &Report, width: usize) -> Option<String> {
     ))
 }
 
+/// What the columns behind the variant take, with one source and its size.
+const TAKEN: usize = 60;
+
 /// The sources of a line go on below where they are too wide.
-fn fit(lines: Vec<Vec<String>>, width: usize) -> Vec<Vec<String>> {
+fn fit(mut lines: Vec<Vec<String>>, width: usize) -> Vec<Vec<String>> {
+    for line in &mut lines {
+        line[0] = shorten(&line[0], width.saturating_sub(TAKEN).max(8));
+    }
     let taken: usize = (0..4)
         .map(|column| {
             let cells = lines.iter().map(|line| line[column].chars().count());
@@ -59,6 +65,22 @@ fn fit(lines: Vec<Vec<String>>, width: usize) -> Vec<Vec<String>> {
         }
     }
     fitted
+}
+
+/// Three decimals, where that is short.
+fn ratio(value: f64) -> String {
+    match value.abs() < 1e3 {
+        true => format!("{value:.3}"),
+        false => sci_within(value, 2, 7),
+    }
+}
+
+/// No decimals, where that is short.
+fn whole(percent: f64) -> String {
+    match percent.abs() < 1e4 {
+        true => format!("{percent:.0}"),
+        false => sci_within(percent, 2, 7),
+    }
 }
 
 fn of_variant(records: &[Record], variant: &str) -> Vec<Vec<String>> {
@@ -92,8 +114,8 @@ fn of_variant(records: &[Record], variant: &str) -> Vec<Vec<String>> {
                 String::new()
             },
             stage.to_owned(),
-            sci(measured, 2),
-            explained.map_or_else(String::new, |value| format!("{value:.3}")),
+            sci_within(measured, 2, 7),
+            explained.map_or_else(String::new, ratio),
             sources(&rows, &of),
         ]);
     }
@@ -115,11 +137,12 @@ fn sources<'a>(rows: &[&'a Record], of: &dyn Fn(&str) -> Vec<&'a Record>) -> Str
     for name in names {
         let own = of(name);
         if let Some(share) = median(values(&own, "share")).map(percent) {
-            let size = median(values(&own, "rel_l2")).map_or_else(String::new, |v| sci(v, 2));
-            if !(share < LEAST) {
+            let size =
+                median(values(&own, "rel_l2")).map_or_else(String::new, |v| sci_within(v, 2, 7));
+            if share.is_nan() || share >= LEAST {
                 shares.push((
                     share,
-                    format!("{name}{KEPT}{share:.0}{KEPT}%{KEPT}({size})"),
+                    format!("{name}{KEPT}{}{KEPT}%{KEPT}({size})", whole(share)),
                 ));
             }
         }
@@ -127,7 +150,8 @@ fn sources<'a>(rows: &[&'a Record], of: &dyn Fn(&str) -> Vec<&'a Record>) -> Str
             .into_iter()
             .reduce(|most, one| if one.abs() <= most.abs() { most } else { one });
         if let Some(cross) = largest.map(percent) {
-            pairs.push(format!("{name}{KEPT}{cross:+.0}{KEPT}%"));
+            let sign = if cross > 0.0 { "+" } else { "" };
+            pairs.push(format!("{name}{KEPT}{sign}{}{KEPT}%", whole(cross)));
         }
     }
     shares.sort_by(|a, b| b.0.total_cmp(&a.0));

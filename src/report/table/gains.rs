@@ -1,6 +1,6 @@
 //! What the end of a model makes of an error that enters at one place.
 
-use super::{ABSENT, cell, plain_table, printable};
+use super::{ABSENT, cell, plain_table, printable, shorten};
 use crate::report::{
     Record, Report,
     number::{plain, sci},
@@ -10,6 +10,9 @@ use crate::report::{
 
 /// Layers that are shown if the model has them, besides the last.
 const LAYERS: [u32; 5] = [0, 1, 2, 10, 21];
+
+/// What the columns behind the variant take.
+const TAKEN: usize = 48;
 
 /// The tables, if the suite ran.
 pub fn render(report: &Report, width: usize) -> Vec<String> {
@@ -47,7 +50,7 @@ fn one_site(variants: &[(&str, Vec<&Record>)], width: usize) -> String {
         let all: f64 = errors.iter().map(|error| error * error).sum();
         let share = most.map(|most| 100.0 * most.value * most.value / all);
         vec![
-            printable(name),
+            shorten(&printable(name), width.saturating_sub(TAKEN).max(8)),
             rows.len().to_string(),
             cell(median(errors), |value| sci(value, 2)),
             cell(most.map(|most| most.value), |value| sci(value, 2)),
@@ -62,7 +65,9 @@ fn one_site(variants: &[(&str, Vec<&Record>)], width: usize) -> String {
 fn gains(rows: &[&Record], width: usize) -> String {
     let caption = "Plain gain: a perturbation of 1e-3 that enters before a layer, its relative size at the end over 1e-3.";
     let last = rows.iter().filter_map(|row| row.key.layer).max();
-    let mut layers: Vec<u32> = LAYERS.into_iter().filter(|&at| Some(at) < last).collect();
+    let is_there = |at: &u32| rows.iter().any(|row| row.key.layer == Some(*at));
+    let before = |at: &u32| Some(*at) < last && is_there(at);
+    let mut layers: Vec<u32> = LAYERS.into_iter().filter(before).collect();
     layers.extend(last);
     let mut header = vec!["direction".to_owned()];
     header.extend(layers.iter().map(|layer| format!("L{layer}")));

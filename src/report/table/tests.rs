@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     measure::value::Value,
-    report::{Skipped, Timing, fixtures},
+    report::{FaultFinding, Measures, Skipped, Timing, fixtures},
     verdict::{VerdictLimits, judge},
 };
 
@@ -144,6 +144,176 @@ fn recombinations_have_a_table_and_verdicts_of_their_own() {
     let text = render(&judged(records), layout);
     assert!(widest(&text) <= 80, "{text}");
     insta::assert_snapshot!(text);
+}
+
+/// A row of a budget; a share, a cross term or, of the total, what they come to.
+fn of_source(variant: &str, stage: &str, source: &str, rel_l2: f64, value: f64) -> Record {
+    let mut row = fixtures::record(variant, 0, "ffn", stage, rel_l2);
+    row.key.suite = "budget".to_owned();
+    row.key.source = Some(source.to_owned());
+    let value = Some(Value(value));
+    row.measures = match source {
+        "total" => Measures {
+            explained: value,
+            ..Measures::default()
+        },
+        pair if pair.contains('*') => Measures {
+            cross: value,
+            ..Measures::default()
+        },
+        _ => Measures {
+            share: value,
+            ..Measures::default()
+        },
+    };
+    if !source.contains('*') {
+        row.measures.rel_l2 = Some(Value(rel_l2));
+    }
+    row
+}
+
+fn budget() -> Vec<Record> {
+    let mut rows = Vec::new();
+    for (variant, stage, sources) in [
+        (
+            "fp32",
+            "mixes",
+            vec![
+                ("unit", 1.48e-7, 0.7226),
+                ("split-sums", 7.64e-8, 0.1961),
+                ("epilogue", 4.97e-8, 0.0813),
+                ("unit*epilogue", 0.0, 0.0285),
+                ("total", 1.77e-7, 0.9812),
+            ],
+        ),
+        (
+            "bf16-patch-scaled",
+            "mixes",
+            vec![
+                ("weight", 1.67e-3, 0.503),
+                ("unit", 6.9e-8, 1e-9),
+                ("output", 1.66e-3, 0.492),
+                ("weight*output", 0.0, -0.0104),
+                ("total", 2.36e-3, 1.002),
+            ],
+        ),
+        (
+            "bf16-patch-scaled",
+            "streams",
+            vec![
+                ("weight", 9e-5, 0.0007),
+                ("layer-io", 1.73e-3, 0.2578),
+                ("residual", 2.93e-3, 0.7405),
+                ("layer-io*residual", 0.0, -0.0144),
+                ("total", 3.52e-3, 0.9692),
+            ],
+        ),
+    ] {
+        let row = |(source, rel_l2, value)| of_source(variant, stage, source, rel_l2, value);
+        rows.extend(sources.into_iter().map(row));
+    }
+    rows
+}
+
+#[test]
+fn a_budget_names_its_sources() {
+    let text = render(&fixtures::report(budget()), Layout::default());
+    assert!(widest(&text) <= 80, "{text}");
+    insta::assert_snapshot!(text);
+}
+
+fn gain(variant: &str, layer: u32, of: Result<&str, &str>, rel_l2: f64) -> Record {
+    let mut row = fixtures::record(variant, layer, "attn", "streams", rel_l2);
+    row.key.suite = "gains".to_owned();
+    row.key.site = of.ok().map(str::to_owned);
+    row.key.direction = of.err().map(str::to_owned);
+    row.measures.gain = of.err().map(|_| Value(rel_l2 / 1e-3));
+    row
+}
+
+#[test]
+fn gains_have_a_table_by_variant_and_one_by_layer() {
+    let mut rows = Vec::new();
+    for (layer, size) in [(0, 4.0), (1, 0.5), (2, 1.0), (10, 2.0), (42, 9.0)] {
+        for (variant, error) in [("fp32", 2e-8), ("bf16-patch-scaled", 3.4e-5)] {
+            rows.push(gain(variant, layer, Ok("attn"), error));
+            rows.push(gain(variant, layer, Ok("ffn"), error * size));
+        }
+        rows.push(gain(
+            "perturbation",
+            layer,
+            Err("independent"),
+            5.2e-4 * size,
+        ));
+        rows.push(gain("perturbation", layer, Err("common"), 1.0e-3));
+    }
+    let text = render(&fixtures::report(rows), Layout::default());
+    assert!(widest(&text) <= 80, "{text}");
+    insta::assert_snapshot!(text);
+}
+
+/// Layers from the middle of a model on have no columns of layers before.
+#[test]
+fn gains_of_some_layers_have_their_columns() {
+    let row = |layer| gain("perturbation", layer, Err("common"), 1e-3);
+    let text = render(
+        &fixtures::report([5, 10, 12].map(row).to_vec()),
+        Layout::default(),
+    );
+    assert!(text.contains("direction L10 L12\n"), "{text}");
+}
+
+fn fault(fault: &str, place: &str, stage: &str, rel_l2: f64, times: f64) -> FaultFinding {
+    FaultFinding {
+        fault: fault.to_owned(),
+        variant: "fp32".to_owned(),
+        suite: if stage == "mixes" { "mix" } else { "chain" }.to_owned(),
+        place: place.to_owned(),
+        stage: stage.to_owned(),
+        rel_l2: Value(rel_l2),
+        without: Some(Value(1.89e-3)),
+        worst_variant: "bf16".to_owned(),
+        worst_rel_l2: Value(rel_l2 / times),
+        times: Value(times),
+    }
+}
+
+#[test]
+fn known_bugs_stand_beside_rounding() {
+    let mut report = fixtures::report(budget());
+    report.faults = vec![
+        fault("transposed-comb", "L0.ffn", "streams", 1.1e-1, 58.2),
+        fault("post-without-factor", "L42.ffn", "streams", 2.3e-1, 29.0),
+        fault("eps-outside-root", "L17.attn", "mixes", 5e-7, 1.7e-4),
+    ];
+    report.faults[2].without = None;
+    let text = render(&report, Layout::default());
+    assert!(widest(&text) <= 80, "{text}");
+    let (faults, _) = text
+        .split_once("Budget:")
+        .expect("a table before the budget's");
+    insta::assert_snapshot!(faults);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_numbers_of_deeper_suites_fit_80_columns(bits in proptest::array::uniform6(0_u64..)) {
+        let [a, b, c, d, e, f] = bits.map(f64::from_bits);
+        let [a, d, f] = [a, d, f].map(f64::abs);
+        let long = "a-user's-own-recipe-of-great-length";
+        let mut report = fixtures::report(vec![
+            of_source(long, "streams", "split-sums", a, b),
+            of_source(long, "streams", "split-sums*layer-io", 0.0, c),
+            of_source(long, "streams", "total", d, e),
+            gain(long, 42, Ok("attn"), f),
+            gain("perturbation", 0, Err("independent"), a),
+            gain("perturbation", 1, Err("independent"), b),
+            gain("perturbation", 42, Err("independent"), c),
+        ]);
+        report.faults = vec![fault("post-without-factor", "L42.attn", "streams", d, e)];
+        let text = render(&report, Layout::default());
+        assert!(widest(&text) <= 80, "{text}");
+    }
 }
 
 #[test]

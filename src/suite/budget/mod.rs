@@ -277,7 +277,7 @@ fn records(key: &Key, sources: &[Source], products: &Products) -> Vec<Record> {
         for (b, second) in sources.iter().enumerate().skip(a + 1) {
             let cross = products.cross(a, b);
             // NaN is shown.
-            if cross.is_some_and(|Value(cross)| !(cross.abs() < LEAST_CROSS)) {
+            if cross.is_some_and(|Value(cross)| cross.is_nan() || cross.abs() >= LEAST_CROSS) {
                 let measures = Measures {
                     cross,
                     ..Measures::default()

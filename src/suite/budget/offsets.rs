@@ -118,11 +118,17 @@ fn at_mixes(states: &States) -> Vec<(Source, Array2<f64>)> {
         (Source::Output, &states.stored, &states.summed),
         (Source::Epilogue, &states.got, &states.stored),
     ];
-    steps
+    let mut off: Vec<(Source, Array2<f64>)> = steps
         .into_iter()
         .filter(|(_, after, before)| !Arc::ptr_eq(after, before))
         .map(|(source, after, before)| (source, &**after - &**before))
-        .collect()
+        .collect();
+    let alone = [&states.weight, &states.x, &states.truth];
+    if !alone.iter().any(|state| Arc::ptr_eq(&states.exact, state)) {
+        let together = &*states.exact - &*states.weight - &*states.x + &*states.truth;
+        off.push((Source::Operands, together));
+    }
+    off
 }
 
 fn wide(values: &Array2<f32>) -> Array2<f64> {

@@ -64,7 +64,7 @@ mod state {
 
 /// The differences of a stage: the sources up to the stored projection, then the stage's own steps.
 fn differences(states: &States, own: &[(Source, usize, usize)]) -> Vec<Difference> {
-    use state::{EXACT, PARTIALS, STORED, SUMMED, TRUTH, WEIGHT, X};
+    use state::{EXACT, GOT, PARTIALS, STORED, SUMMED, TRUTH, WEIGHT, X};
     let of = |number: usize| match number {
         TRUTH => &states.truth,
         WEIGHT => &states.weight,
@@ -72,7 +72,8 @@ fn differences(states: &States, own: &[(Source, usize, usize)]) -> Vec<Differenc
         EXACT => &states.exact,
         PARTIALS => &states.partials,
         SUMMED => &states.summed,
-        _ => &states.stored,
+        STORED => &states.stored,
+        _ => &states.got,
     };
     let is_same = |a: usize, b: usize| std::sync::Arc::ptr_eq(of(a), of(b));
     let mut differences = Vec::new();
@@ -105,7 +106,11 @@ fn differences(states: &States, own: &[(Source, usize, usize)]) -> Vec<Differenc
             });
         }
     }
-    differences.extend(own.iter().map(|&(source, after, before)| Difference {
+    // What a stage has of its own is no state of the mixes.
+    let own = own
+        .iter()
+        .filter(|(_, after, before)| *after > GOT || !is_same(*after, *before));
+    differences.extend(own.map(|&(source, after, before)| Difference {
         source,
         plus: vec![after],
         minus: vec![before],

@@ -95,6 +95,7 @@ pub fn run(
     let start = link::start(plan)?;
     let tokens = start.x.nrows();
     let mut outcome = Outcome::default();
+    start.digest_update(plan, &mut outcome.digest);
     let mut squares: Vec<Squares<'_>> = Vec::new();
     let slices = tokens.div_ceil(SLICE);
     for slice in 0..slices {

@@ -43,6 +43,13 @@ pub fn check_seeds(args: &RunArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The suites that go from layer to layer.
+const DEEP: [(Suite, &str); 3] = [
+    (Suite::Chain, "chain"),
+    (Suite::Budget, "budget"),
+    (Suite::Gains, "gains"),
+];
+
 /// What lies around the mixing kernel.
 pub fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
     Ok(Around {
@@ -76,8 +83,6 @@ impl Sources<'_> {
     /// Whether what the chain begins with and what stands in for its sublayers is there: found out before anything
     /// is computed, be it by a suite that runs first.
     pub fn check(&self, args: &RunArgs, suites: &[Suite], around: &Around) -> anyhow::Result<()> {
-        let goes_deep =
-            |suite: &Suite| matches!(suite, Suite::Chain | Suite::Budget | Suite::Gains);
         let first = self.layers.first().copied().unwrap_or_default();
         if *self.inputs == Inputs::Embedding {
             ensure!(
@@ -92,7 +97,7 @@ impl Sources<'_> {
             );
             self.checkpoint.vocabulary().context("--inputs embedding")?;
         }
-        if !suites.iter().any(goes_deep) {
+        if !DEEP.into_iter().any(|(suite, _)| suites.contains(&suite)) {
             return Ok(());
         }
         let recorded = match self.inputs {
@@ -164,7 +169,7 @@ pub fn check(
     products: &Products,
 ) -> anyhow::Result<()> {
     let has = |suite| suites.contains(&suite);
-    let goes_deep = has(Suite::Chain) || has(Suite::Budget) || has(Suite::Gains);
+    let deep = DEEP.into_iter().find(|(suite, _)| has(*suite));
     ensure!(
         args.sites_on == "all" || has(Suite::Chain) && !has(Suite::Budget) && !has(Suite::Gains),
         "--sites-on {}: only suite chain has a variant at some sites and not at others; name --suite chain alone, or leave --sites-on out",
@@ -174,8 +179,15 @@ pub fn check(
         && args.layer_io == LayerIo::Bf16
         && args.sublayer == Sublayer::RmsNorm;
     ensure!(
-        goes_deep || is_default,
+        deep.is_some() || is_default,
         "--residual, --layer-io and --sublayer are of suites chain, budget and gains, none of which is asked for; add --suite chain"
+    );
+    let Some((_, name)) = deep else {
+        return Ok(());
+    };
+    ensure!(
+        has(Suite::Mix) || !args.time && products.named.is_empty(),
+        "suite {name} alone has no place for times and cublas-* variants; add --suite mix,{name}"
     );
     for (suite, name) in [(Suite::Budget, "budget"), (Suite::Gains, "gains")] {
         let has_tensors = has(Suite::Mix) || has(Suite::Recombine) || has(Suite::Chain);
@@ -190,33 +202,34 @@ pub fn check(
             );
         }
     }
-    if !has(Suite::Chain) && !has(Suite::Gains) {
-        return Ok(());
+    // A budget without a chain is one of single sites, and says so.
+    let whole = |(suite, _): &(Suite, _)| *suite != Suite::Budget && has(*suite);
+    match DEEP.into_iter().find(whole) {
+        Some((_, name)) => check_chain(args, name, layers, sites),
+        None => Ok(()),
     }
-    if !has(Suite::Mix) {
-        ensure!(
-            !args.time && products.named.is_empty(),
-            "suite chain alone has no place for times and cublas-* variants; add --suite mix,chain"
-        );
-    }
+}
+
+/// What a suite that cannot do without a chain needs.
+fn check_chain(args: &RunArgs, name: &str, layers: &[u32], sites: &[Site]) -> anyhow::Result<()> {
     for (flag, is_there) in [
         ("--sweep", args.sweep.is_some()),
         ("--crosscheck", args.crosscheck),
     ] {
         ensure!(
             !is_there,
-            "--suite chain does not go with {flag}, which looks at single sites; drop one of the two"
+            "--suite {name} does not go with {flag}, which looks at single sites; drop one of the two"
         );
     }
     ensure!(
         sites.len() == Site::ALL.len(),
-        "--sites {}: a chain goes through both sites of every layer; leave --sites out or name --sites-on",
+        "--sites {}: suite {name} goes through both sites of every layer; leave --sites out or name --sites-on",
         args.sites.join(",")
     );
     let follows = |pair: &[u32]| pair[1] == pair[0] + 1;
     ensure!(
         layers.windows(2).all(follows),
-        "--layers {}: a chain goes from layer to layer; name a range without gaps, such as 0-3",
+        "--layers {}: suite {name} goes from layer to layer; name a range without gaps, such as 0-3",
         args.layers
     );
     Ok(())

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 
 use crate::{
-    cli::run::args::{self, RunArgs},
+    cli::run::args::{self, RunArgs, Suite},
     recipe::MixRecipe,
     suite::fault::{Fault, Variant},
 };
@@ -30,6 +30,11 @@ pub fn faults(args: &RunArgs, against: &MixRecipe) -> anyhow::Result<Vec<Fault>>
             faults.push(fault);
         }
     }
+    let suites = args.suites();
+    ensure!(
+        faults.is_empty() || suites.contains(&Suite::Mix) || suites.contains(&Suite::Chain),
+        "--fault: only suites mix and chain run known bugs, and neither is asked for; add --suite mix,chain"
+    );
     for (flag, is_there) in [
         ("--sweep", args.sweep.is_some()),
         ("--crosscheck", args.crosscheck),

@@ -1,5 +1,5 @@
-//! Whose the names on the command line are. The mixing kernel, which suites mix and chain run, and the recombination,
-//! which suite recombine runs, have variants of their own; `fp32` is one of each.
+//! Whose the names on the command line are. The mixing kernel, which suites mix, chain, budget and gains run, and the
+//! recombination, which suite recombine runs, have variants of their own; `fp32` is one of each.
 //!
 //! A suite takes the names that it knows. A name that no suite asked for knows is an error, and so is a suite that is
 //! left without any; a suite that does not know `--against` compares with its own `fp32`.
@@ -31,7 +31,7 @@ impl Names {
     pub fn share_out(args: &RunArgs, known: &[MixRecipe]) -> anyhow::Result<Self> {
         let asked = Asked::new(args, known);
         let mut names = Self {
-            mixes: asked.mixes(),
+            mixes: asked.mixing.is_some(),
             mixing: Vec::new(),
             against: catalogue::DEFAULT_AGAINST.to_owned(),
             recombinations: Variants {
@@ -75,17 +75,17 @@ impl Names {
             }
             return Ok(());
         }
-        for (asked, lacks, suites) in [
-            (asked.mixes(), self.mixing.is_empty(), asked.mixing()),
+        for (suite, lacks) in [
+            (asked.mixing, self.mixing.is_empty()),
             (
-                asked.recombines,
+                asked.recombines.then_some("recombine"),
                 self.recombinations.recipes.is_empty(),
-                "recombine",
             ),
         ] {
+            let Some(suite) = suite else { continue };
             ensure!(
-                !asked || !lacks,
-                "--variants {}: none of these is a variant of suite {suites}; name one, or leave the suite out",
+                !lacks,
+                "--variants {}: none of these is a variant of suite {suite}; name one, or leave the suite out",
                 args.variants.join(",")
             );
         }
@@ -103,7 +103,7 @@ const MIXING: [(Suite, &str); 4] = [
 
 /// The suites asked for, by what they vary.
 struct Asked<'a> {
-    /// The first of those that run the mixing kernel.
+    /// The first that runs the mixing kernel.
     mixing: Option<&'static str>,
     recombines: bool,
     known: &'a [MixRecipe],
@@ -112,21 +112,13 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     fn new(args: &RunArgs, known: &'a [MixRecipe]) -> Self {
         let suites = args.suites();
-        let mixing = MIXING.into_iter().find(|(suite, _)| suites.contains(suite));
+        let asks = |suite| suites.contains(&suite);
+        let mixing = MIXING.into_iter().find(|(suite, _)| asks(*suite));
         Self {
             mixing: mixing.map(|(_, name)| name),
-            recombines: suites.contains(&Suite::Recombine),
+            recombines: asks(Suite::Recombine),
             known,
         }
-    }
-
-    fn mixes(&self) -> bool {
-        self.mixing.is_some()
-    }
-
-    /// What that suite is called, where it is asked for.
-    fn mixing(&self) -> &'static str {
-        self.mixing.unwrap_or_default()
     }
 
     /// Whether suites of the mixing kernel take a pattern, and the recombinations that it matches.
@@ -135,17 +127,18 @@ impl<'a> Asked<'a> {
         let is_mixing = self.known.iter().any(|recipe| glob.matches(&recipe.name))
             || !LibraryProduct::matching(pattern).is_empty();
         let recombinations = RecombineRecipe::matching(pattern);
-        let taken = (self.mixes() && is_mixing) || (self.recombines && !recombinations.is_empty());
+        let mixes = self.mixing.is_some();
+        let taken = (mixes && is_mixing) || (self.recombines && !recombinations.is_empty());
         // What nobody has at all is for the mixing kernel's own message, where it alone was asked.
         let is_unheard_of = !is_mixing && recombinations.is_empty();
         if !taken && (self.recombines || !is_unheard_of) {
-            let suites = match (self.mixes(), self.recombines) {
-                (true, true) => format!("{}, recombine", self.mixing()),
-                (true, false) => self.mixing().to_owned(),
-                _ => "recombine".to_owned(),
+            let suites = match (self.mixing, self.recombines) {
+                (Some(mixing), true) => format!("{mixing}, recombine"),
+                (Some(mixing), false) => mixing.to_owned(),
+                (None, _) => "recombine".to_owned(),
             };
             let elsewhere = match (is_mixing, recombinations.is_empty()) {
-                (true, _) => " (suites mix and chain have)",
+                (true, _) => " (suites mix, chain, budget and gains have)",
                 (_, false) => " (suite recombine has)",
                 _ => "",
             };
@@ -158,7 +151,7 @@ impl<'a> Asked<'a> {
         } else {
             Vec::new()
         };
-        Ok((self.mixes() && (is_mixing || is_unheard_of), takes_part))
+        Ok((mixes && (is_mixing || is_unheard_of), takes_part))
     }
 }
 
@@ -183,7 +176,7 @@ pub fn check(args: &RunArgs) -> anyhow::Result<()> {
         "--time times what suite mix measures, which is not asked for; add it to --suite, or leave --time out"
     );
     ensure!(
-        args.recipes.is_none() || MIXING.iter().any(|(suite, _)| asks(*suite)),
+        args.recipes.is_none() || MIXING.into_iter().any(|(suite, _)| asks(suite)),
         "--recipes holds variants of the mixing kernel, of which suite recombine runs fp32 alone; add --suite mix, or leave --recipes out"
     );
     Ok(())
@@ -244,6 +237,12 @@ mod tests {
                 vec!["cublas-*", "f*32"],
                 vec!["fp32"],
             ),
+            ("--suite budget --variants bf16", vec!["bf16"], vec![]),
+            (
+                "--suite gains,recombine --variants tf32,mul-add",
+                vec!["tf32"],
+                vec!["mul-add"],
+            ),
             ("--variants no-such", vec!["no-such"], vec![]),
         ] {
             let names = names(flags).expect(flags);
@@ -275,7 +274,7 @@ mod tests {
             ),
             (
                 "--suite recombine --variants tf32",
-                "suite recombine has no variant 'tf32' (suites mix and chain have)",
+                "suite recombine has no variant 'tf32' (suites mix, chain, budget and gains have)",
             ),
             (
                 "--suite mix,recombine --variants nosuch",
