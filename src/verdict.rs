@@ -20,6 +20,8 @@
 //! Every comparison is written so that NaN counts as the worse side, and so does a cosine gap that
 //! is missing; a `rel_l2` that is not finite, at any stage, is never noise.
 
+mod failures;
+
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
@@ -29,6 +31,8 @@ use crate::report::{
     number::{exact, plain, sci, share},
     summary::{at_stage, deepest_streams, median, mix_rows, suite_rows, values, variants, worst},
 };
+
+pub use failures::failures;
 
 /// The recipe whose own error is the yardstick of `exact`.
 pub const YARDSTICK: &str = "fp32";

@@ -80,7 +80,12 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
             let _ = writeln!(text, "{mark}{}", printable(&verdict.sentence));
         }
     }
-    let code = if gate::passed(&outcomes) && !verdicts.iter().any(unusable) {
+    let failures = verdict::failures(&report.records);
+    for failure in &failures {
+        let _ = writeln!(text, "FAIL  {}", printable(failure));
+    }
+    let is_sound = failures.is_empty() && !verdicts.iter().any(unusable);
+    let code = if gate::passed(&outcomes) && is_sound {
         exit::GOOD
     } else {
         exit::CHECK_FAILED
@@ -168,7 +173,17 @@ fn describe_improvement(improvement: &Improvement) -> String {
 
 fn row(key: &crate::report::Key) -> String {
     let stage = key.stage.as_deref().unwrap_or_default();
-    let parts = [key.suite.as_str(), &key.place(), stage, &key.variant].map(printable);
+    let optional = |field: &Option<String>| field.clone().unwrap_or_default();
+    let parts = [
+        key.suite.clone(),
+        key.place(),
+        stage.to_owned(),
+        key.variant.clone(),
+        optional(&key.fault),
+        optional(&key.source),
+        optional(&key.direction),
+    ];
+    let parts = parts.map(|part| printable(&part));
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join(" ")
 }

@@ -138,10 +138,13 @@ fn layers_of_chain(report: &Report, key: &Key) -> String {
     let (first, last) = layers.fold((u32::MAX, 0), |(first, last), layer| {
         (first.min(layer), last.max(layer))
     });
-    let needed = match key.suite.as_str() {
+    let own = match key.suite.as_str() {
         "gains" => last,
         _ => key.layer.unwrap_or(last),
     };
+    // The layer where the variant runs has to be there, be it behind this one.
+    let named = key.sites_on.as_deref().and_then(|text| text.parse().ok());
+    let needed = named.map_or(own, |layer: u32| own.max(layer));
     format!("{}-{needed}", first.min(needed))
 }
 

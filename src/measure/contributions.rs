@@ -118,7 +118,7 @@ impl Products {
 
     fn rest(&self, source: usize) -> f64 {
         let signed = self.signed(source);
-        (self.of(source, source) - signed * signed * self.reference()).max(0.0)
+        at_least_0(self.of(source, source) - signed * signed * self.reference())
     }
 
     fn signed_sum(&self) -> f64 {
@@ -137,7 +137,7 @@ impl Products {
             let pairs = sources
                 .clone()
                 .flat_map(|a| sources.clone().map(move |b| (a, b)));
-            pairs.map(|(a, b)| self.of(a, b)).sum::<f64>().max(0.0)
+            at_least_0(pairs.map(|(a, b)| self.of(a, b)).sum())
         })
     }
 
@@ -185,9 +185,26 @@ impl Products {
     }
 }
 
+/// A square that rounding has made negative is 0; NaN stays.
+fn at_least_0(square: f64) -> f64 {
+    if square < 0.0 { 0.0 } else { square }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nan_is_never_a_good_number() {
+        for error in [f64::NAN, f64::INFINITY] {
+            let mut products = Products::new(2);
+            products.add(&[1.0, 2.0], &[&[error, 0.0], &[0.1, 0.1]]);
+            let total = products.total();
+            assert!(!total.rel_l2.0.is_finite(), "{total:?}");
+            assert!(!total.explained.expect("an error").0.is_finite());
+            assert!(!products.contributions()[0].rel_l2.0.is_finite());
+        }
+    }
 
     /// r = (3, 4): one source shrinks it by a tenth, another is orthogonal to it.
     #[test]

@@ -74,6 +74,9 @@ pub struct Report {
     pub faults: Vec<FaultFinding>,
     /// The rows.
     pub records: Records,
+    /// What failed in suites that judge no variant, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
     /// A conclusion per variant.
     pub verdicts: Vec<Verdict>,
     /// Results of the gates applied by the run itself.

@@ -196,6 +196,9 @@ fn sweep_table(rows: &[&Record], caption: &str) -> String {
 
 fn notes(report: &Report, width: usize) -> String {
     let mut lines = Vec::new();
+    for failure in &report.failures {
+        lines.push(wrap(&printable(failure), width, "  "));
+    }
     for verdict in &report.verdicts {
         lines.push(wrap(&printable(&verdict.sentence), width, "  "));
     }

@@ -25,6 +25,7 @@ use crate::{
         fault::findings::findings,
         mix::{products::Probed, times::Times},
     },
+    verdict::failures,
 };
 
 /// Makes cuBLAS use TF32, or not, whatever it is asked for.
@@ -138,6 +139,7 @@ impl<'a> Provenance<'a> {
             non_finite: self.non_finite.clone(),
             growth: forecasts(&records),
             faults: findings(&records),
+            failures: failures(&records),
             records,
             verdicts,
             gates: Vec::new(),

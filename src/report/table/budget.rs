@@ -27,8 +27,8 @@ pub fn render(report: &Report, width: usize) -> Option<String> {
         return None;
     }
     let caption = "Budget: the error of each source alone, its share of the square of them all (signed parts added, the \
-                   rest in quadrature), median over sites; streams: after the last layer. explained: what they come to \
-                   over what is measured, the site furthest from 1.";
+                   rest in quadrature), median over sites; streams: after the last layer, or after as many as the \
+                   chain went. explained: what they come to over what is measured, the site furthest from 1.";
     let header = ["variant", "stage", "measured", "explained", "sources"];
     let table = plain_table(&header, &[0, 1, 4], fit(lines, width).into_iter());
     Some(format!(
@@ -55,7 +55,8 @@ fn fit(mut lines: Vec<Vec<String>>, width: usize) -> Vec<Vec<String>> {
     let room = width.saturating_sub(taken).max(20);
     let mut fitted = Vec::new();
     for line in lines {
-        for (number, sources) in wrap(&line[4], room, "").lines().enumerate() {
+        // A stage where nothing is off has a line as well.
+        for (number, sources) in wrap(&line[4], room, "").split('\n').enumerate() {
             let mut cells = line.clone();
             if number > 0 {
                 cells[..4].fill(String::new());
@@ -85,6 +86,8 @@ fn whole(percent: f64) -> String {
 
 fn of_variant(records: &[Record], variant: &str) -> Vec<Vec<String>> {
     let all = suite_rows(records, "budget", variant);
+    let budgets = records.iter().filter(|row| row.key.suite == "budget");
+    let deepest = budgets.filter_map(|row| row.key.depth).max();
     let mut lines = Vec::new();
     for stage in STAGES {
         let mut rows = at_stage(&all, stage);
@@ -92,6 +95,11 @@ fn of_variant(records: &[Record], variant: &str) -> Vec<Vec<String>> {
             let last = rows.iter().map(|row| row.key.depth).max();
             rows.retain(|row| Some(row.key.depth) == last);
         }
+        let reached = rows.iter().filter_map(|row| row.key.depth).max();
+        let named = match (stage, reached) {
+            ("streams", Some(depth)) if reached < deepest => format!("streams {depth}"),
+            _ => stage.to_owned(),
+        };
         let of = |source: &str| -> Vec<&Record> {
             let is_it = |row: &&&Record| row.key.source.as_deref() == Some(source);
             rows.iter().filter(is_it).copied().collect()
@@ -113,7 +121,7 @@ fn of_variant(records: &[Record], variant: &str) -> Vec<Vec<String>> {
             } else {
                 String::new()
             },
-            stage.to_owned(),
+            named,
             sci_within(measured, 2, 7),
             explained.map_or_else(String::new, ratio),
             sources(&rows, &of),

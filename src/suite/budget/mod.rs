@@ -39,14 +39,6 @@ use crate::{
 /// The smallest cross term, of the measured square, that has a row.
 pub const LEAST_CROSS: f64 = 0.01;
 
-/// How far from 1 a budget of [`MANY_TOKENS`] may be that is complete. With fewer tokens the sources' errors happen to be
-/// more alike, as 1/√tokens.
-const COMPLETE: f64 = 0.1;
-const MANY_TOKENS: u64 = 512;
-
-/// The stages whose budget has to be complete; at the others cross terms matter, which have rows.
-const COMPLETE_AT: [&str; 3] = ["mixes", "y_bf16", "streams"];
-
 /// Tokens whose states are in memory at once.
 const SLICE: usize = 512;
 
@@ -196,6 +188,9 @@ fn of_chain(
         for site in Site::ALL {
             let stand_in = StandIn::load(plan, around.sublayer, (layer, site), tokens)?;
             let link = Link::load(plan, layer, site, stand_in)?;
+            if plan.recipes.first() == Some(recipe) {
+                link.digest_update(plan, &mut outcome.digest);
+            }
             let passed = walker.pass(&link)?;
             if let Some(at) = passed.non_finite {
                 outcome.skipped.push(Skip {
@@ -232,22 +227,6 @@ fn of_chain(
         );
     }
     Ok(())
-}
-
-/// Whether a row is no budget's total that its sources do not come to.
-#[must_use]
-pub fn is_complete(record: &Record) -> bool {
-    let is_held = record
-        .key
-        .stage
-        .as_deref()
-        .is_some_and(|stage| COMPLETE_AT.contains(&stage));
-    let explained = record.measures.explained;
-    let few = MANY_TOKENS as f64 / record.key.tokens.max(1) as f64;
-    let allowed = COMPLETE * few.sqrt().max(1.0);
-    record.key.suite != "budget"
-        || !is_held
-        || explained.is_none_or(|Value(explained)| (explained - 1.0).abs() <= allowed)
 }
 
 /// A row per source, per pair that matters, and of the total.

@@ -227,12 +227,17 @@ impl<'a> Slice<'a> {
         let offsets = Offsets::of(self.plan, self.around, truth, link, recipe, self.launch)?;
         let mut chain = truth.clone();
         let mixes = chain.mixes(&link.site) + &offsets.all;
+        let is_finite = mixes.iter().all(|mix| mix.is_finite());
         let mut split = split_sinkhorn(mixes.view(), &link.site.split_params());
         split.pre += &offsets.pre;
         split.post += &offsets.post;
         split.comb += &offsets.comb;
         let y = chain.collapse(chain.gates(&split).view());
         chain.leave(link, &y, split);
+        if !is_finite {
+            // The gates saturate, and what is lost would look like none.
+            chain.x.fill(f64::NAN);
+        }
         Ok(Altered {
             origin: Origin::Kernel {
                 recipe,
@@ -279,7 +284,9 @@ fn record(plan: &Plan<'_>, around: &Around, tokens: usize, squares: &Squares<'_>
                 direction: Some(direction.to_string()),
                 ..shared
             };
-            (key, Some(Value(rel_l2 / SIZE)))
+            // Streams of zeros were not perturbed.
+            let gain = (squares.reference != 0.0).then(|| Value(rel_l2 / SIZE));
+            (key, gain)
         }
     };
     Record {

@@ -182,6 +182,11 @@ pub fn check(
         deep.is_some() || is_default,
         "--residual, --layer-io and --sublayer are of suites chain, budget and gains, none of which is asked for; add --suite chain"
     );
+    ensure!(
+        args.seeds == 1 || has(Suite::Chain),
+        "--seeds {}: only suite chain runs with several, and these layers and sites make none; leave --seeds out",
+        args.seeds
+    );
     let Some((_, name)) = deep else {
         return Ok(());
     };
