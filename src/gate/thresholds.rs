@@ -71,6 +71,22 @@ impl Matcher {
     }
 }
 
+impl Limit {
+    /// Whether it can match rows of a suite.
+    #[must_use]
+    pub fn looks_at(&self, suite: &str) -> bool {
+        let key = Key {
+            suite: suite.to_owned(),
+            ..Key::default()
+        };
+        let mut of_suite = self
+            .matchers
+            .iter()
+            .filter(|matcher| matcher.field == "suite");
+        of_suite.all(|matcher| matcher.is_match(&key))
+    }
+}
+
 /// How much worse than the baseline is still good.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {

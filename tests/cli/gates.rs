@@ -289,3 +289,16 @@ fn a_known_bug_fails_only_what_names_it() {
         .exits_with(1)
         .prints("--fault transposed-comb");
 }
+
+/// A limit that can match nothing is found out before an hour of measuring, not after.
+#[test]
+fn a_limit_of_a_suite_that_does_not_run_is_refused_at_once() {
+    let limit = "[[limit]]\nsuite = \"budget\"\nmeasure = \"explained\"\nmax = 1.1\n";
+    let scene = Scene::new().file("limits.toml", limit);
+    let line = "run synthetic:tiny --suite mix --gate limits.toml --out out";
+    scene.ulpdrift(line).must_be_refused_saying(&[
+        "suite=budget",
+        "no suite that runs (mix)",
+        "--suite",
+    ]);
+}

@@ -25,13 +25,13 @@ pub struct RunArgs {
     /// What to measure [default: mix and, where layers follow each other, chain].
     #[arg(long, value_delimiter = ',', value_enum, value_name = "SUITES")]
     pub suite: Vec<Suite>,
-    /// What the streams of suite chain are stored in.
+    /// What the streams of a chain are stored in (suites chain, budget and gains).
     #[arg(long, value_enum, default_value = "bf16")]
     pub residual: Residual,
-    /// What suite chain rounds layer inputs and sublayer outputs to.
+    /// What a chain rounds layer inputs and sublayer outputs to.
     #[arg(long, value_enum, default_value = "bf16")]
     pub layer_io: LayerIo,
-    /// What stands in for attention and experts in suite chain.
+    /// What stands in for attention and experts in a chain.
     #[arg(long, value_enum, default_value = "rms-norm")]
     pub sublayer: Sublayer,
     /// Where suite chain runs a variant's recipe: all, attn, ffn or the number of one layer; fp32 runs elsewhere.
@@ -139,6 +139,19 @@ pub struct RunArgs {
     /// No progress and no remarks.
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl Suite {
+    /// As its rows have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mix => "mix",
+            Self::Recombine => "recombine",
+            Self::Chain => "chain",
+            Self::Budget => "budget",
+            Self::Gains => "gains",
+        }
+    }
 }
 
 impl RunArgs {

@@ -14,6 +14,8 @@ pub mod settings;
 
 use std::process::ExitCode;
 
+use anyhow::ensure;
+
 use self::{
     args::{RunArgs, Suite},
     outputs::Outputs,
@@ -45,6 +47,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 
 fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let gates = Gates::open(args)?;
+    gates.check(&settings.row_suites())?;
     let mut outputs = Outputs::prepare(args, settings)?;
     let backend = backend::Chosen::new(args, settings)?;
     // What does not look at a library's products does not start the library.
@@ -201,6 +204,20 @@ impl Gates {
             thresholds: args.gate.as_deref().map(Thresholds::read).transpose()?,
             baseline: args.baseline.as_deref().map(json::read).transpose()?,
         })
+    }
+
+    /// Whether every limit is of a suite that runs: found out before it does.
+    fn check(&self, suites: &[&str]) -> anyhow::Result<()> {
+        let limits = self.thresholds.iter().flat_map(|file| &file.limits);
+        for limit in limits {
+            let is_meant = |suite: &&str| limit.looks_at(suite);
+            ensure!(
+                suites.iter().any(is_meant),
+                "--gate: the limit '{limit}' is of no suite that runs ({}); name its suite with --suite, or remove it",
+                suites.join(", ")
+            );
+        }
+        Ok(())
     }
 
     /// The outcomes of every check; none where no gate was asked for.

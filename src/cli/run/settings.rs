@@ -182,6 +182,17 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// What the rows of this run have for a suite.
+    pub fn row_suites(&self) -> Vec<&'static str> {
+        match &self.sweep {
+            Some(axes) if axes.splits.is_empty() => vec!["sweep"],
+            Some(_) => vec!["splits"],
+            None => self.suites.iter().map(|suite| suite.name()).collect(),
+        }
+    }
+}
+
 /// A sweep and a crosscheck have tables of their own, without times.
 fn check_time(args: &RunArgs) -> anyhow::Result<()> {
     let other = match (&args.sweep, args.crosscheck) {

@@ -10,6 +10,9 @@ use crate::report::{
 /// Depths that are shown if the model has them, besides the last.
 const DEPTHS: [u32; 4] = [1, 2, 10, 21];
 
+/// Fewer layers than these are few to forecast from.
+const FEW: u32 = 20;
+
 /// The table, if the suite ran.
 pub fn render(report: &Report, width: usize) -> Option<String> {
     let names: Vec<&str> = variants(&report.records)
@@ -84,6 +87,9 @@ pub fn forecast(growth: &Growth) -> String {
                 growth.laws.len()
             ));
         }
+    }
+    if growth.fitted < FEW && growth.median.is_some() {
+        text.push_str(", a guess from so few layers");
     }
     if let Some(measured) = growth.measured {
         text.push_str(&format!(", {} measured", sci(measured.0, 2)));
