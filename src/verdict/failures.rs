@@ -29,7 +29,7 @@ pub fn failures(records: &[Record]) -> Vec<String> {
             Some(known) => {
                 let count = known.count + 1;
                 // NaN is the worst there is.
-                if !(found.badness <= known.badness) && !known.badness.is_nan() {
+                if found.badness.is_nan() || found.badness > known.badness {
                     *known = found;
                 }
                 known.count = count;
@@ -76,7 +76,8 @@ impl<'a> Failing<'a> {
             .is_some_and(|stage| COMPLETE_AT.contains(&stage));
         let few = MANY_TOKENS as f64 / key.tokens.max(1) as f64;
         let allowed = (COMPLETE * few.sqrt().max(1.0)).min(AT_MOST);
-        (is_held && !(off <= allowed)).then_some(Self {
+        let is_complete = off <= allowed;
+        (is_held && !is_complete).then_some(Self {
             record,
             explained,
             badness: off,
