@@ -8,7 +8,7 @@
 //!   `direction`: `independent`, drawn for every stream by itself, or `common`, the same for all streams. `gain` is the
 //!   relative error at the end over [`SIZE`]: what the layers in between make of it.
 //!
-//! All chains advance together, so that weights are read once per [`SLICE`] tokens; the slice bounds what is in memory.
+//! All chains advance together, so that weights are read once per eight tokens; the slice bounds what is in memory.
 
 mod directions;
 #[cfg(test)]
