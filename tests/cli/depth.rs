@@ -143,3 +143,26 @@ fn commands_of_known_bugs_reproduce_their_rows() {
         );
     }
 }
+
+#[test]
+fn a_known_bug_is_refused_where_it_cannot_be() {
+    let scene = Scene::new();
+    for (flags, parts) in [
+        (
+            "--fault eps-outside-root --against bf16-prenorm",
+            vec!["--fault eps-outside-root", "compare with another"],
+        ),
+        (
+            "--fault transposed-comb --sweep tokens=1,2",
+            vec!["--fault", "--sweep"],
+        ),
+        (
+            "--fault transposed-comb --suite budget",
+            vec!["--fault", "add --suite mix,chain"],
+        ),
+        ("--fault upside-down", vec!["upside-down"]),
+    ] {
+        let line = format!("run synthetic:tiny --variants fp32 {flags} --out out");
+        scene.ulpdrift(&line).must_be_refused_saying(&parts);
+    }
+}

@@ -488,23 +488,3 @@ fn a_non_finite_weight_is_refused_unless_allowed() {
     let shown = scene.ulpdrift("inspect ckpt --only hc").exits_with(0);
     shown.prints("non-finite: layers.1.hc_ffn_fn in model-");
 }
-
-#[test]
-fn a_known_bug_is_refused_where_it_cannot_be() {
-    let scene = Scene::new();
-    refused(
-        &scene,
-        "--fault eps-outside-root --against bf16-prenorm",
-        &[
-            "--fault eps-outside-root",
-            "bf16-prenorm",
-            "compare with another",
-        ],
-    );
-    refused(
-        &scene,
-        "--fault transposed-comb --sweep tokens=1,2",
-        &["--fault", "--sweep"],
-    );
-    refused(&scene, "--fault upside-down", &["upside-down"]);
-}
