@@ -15,6 +15,7 @@ pub mod fault;
 pub mod feed;
 pub mod gains;
 pub mod mix;
+pub mod read;
 pub mod recombine;
 pub mod sweep;
 pub mod tensors;

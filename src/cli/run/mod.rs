@@ -143,16 +143,14 @@ fn measure(
         let outcome = mix::run(plan, outputs.sink(), &tell)?;
         records = outcome.records;
         yardstick = outcome.yardstick;
-        provenance.digest = Some(outcome.digest);
+        provenance.add(&outcome.read);
         provenance.certificate = outcome.certificate;
-        provenance.stored_types = outcome.stored_types;
-        provenance.skipped = outcome.skipped;
         provenance.probed = outcome.probed;
         provenance.times = outcome.times;
     }
     if settings.suites.contains(&Suite::Recombine) {
         let outcome = recombine::run(plan, &settings.recombinations, outputs.sink(), &tell)?;
-        provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
+        provenance.add(&outcome.read);
         records.extend(outcome.records);
         yardstick.extend(outcome.yardstick);
     }
@@ -166,7 +164,7 @@ fn measure(
             };
             let outcome = chain::run(&plan, &settings.around, outputs.sink(), &tell)?;
             if seed == args.seed {
-                provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
+                provenance.add(&outcome.read);
             }
             records.extend(outcome.records);
             provenance.non_finite.extend(outcome.non_finite);
@@ -174,12 +172,12 @@ fn measure(
     }
     if settings.suites.contains(&Suite::Budget) {
         let outcome = budget::run(plan, &settings.around, &tell)?;
-        provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
+        provenance.add(&outcome.read);
         records.extend(outcome.records);
     }
     if settings.suites.contains(&Suite::Gains) {
         let outcome = gains::run(plan, &settings.around, &tell)?;
-        provenance.add(&outcome.digest, &outcome.stored_types, &outcome.skipped);
+        provenance.add(&outcome.read);
         records.extend(outcome.records);
     }
     provenance.skipped.extend(settings.left_out.iter().cloned());

@@ -24,6 +24,7 @@ use crate::{
         chain::forecast::forecasts,
         fault::findings::findings,
         mix::{products::Probed, times::Times},
+        read::Read,
     },
     verdict::failures,
 };
@@ -73,8 +74,8 @@ impl<'a> Provenance<'a> {
 
     /// What a further suite read and left out, beside what was read before: its digest covers norms as well, a chain's
     /// the head too. What another has left out already is said once.
-    pub fn add(&mut self, digest: &Sha256, stored_types: &[String], skipped: &[Skip]) {
-        let own = digest.clone();
+    pub fn add(&mut self, read: &Read) {
+        let own = read.digest.clone();
         self.digest = Some(match self.digest.take() {
             Some(mut before) => {
                 before.update(own.finalize());
@@ -82,12 +83,12 @@ impl<'a> Provenance<'a> {
             }
             None => own,
         });
-        for stored in stored_types {
+        for stored in &read.stored_types {
             if !self.stored_types.contains(stored) {
                 self.stored_types.push(stored.clone());
             }
         }
-        for skip in skipped {
+        for skip in &read.skipped {
             if !self.skipped.contains(skip) {
                 self.skipped.push(skip.clone());
             }

@@ -18,8 +18,6 @@ mod strands;
 #[cfg(test)]
 mod tests;
 
-use sha2::Sha256;
-
 pub use self::source::Source;
 use self::{mixing::Mixing, site::StageBudget, strands::Strands};
 use super::{
@@ -27,6 +25,7 @@ use super::{
     case::{Case, References},
     chain::{self, Around, Order, candidate::Walker, link::Link, rows, sublayer::StandIn},
     feed::{Fed, feed},
+    read::Read,
     record_key,
 };
 use crate::{
@@ -47,12 +46,8 @@ const SLICE: usize = 512;
 pub struct Outcome {
     /// The rows of sites, then those of chains, variant by variant.
     pub records: Vec<Record>,
-    /// Digest of the weights used.
-    pub digest: Sha256,
-    /// What could not be run.
-    pub skipped: Vec<Skip>,
-    /// Stored types of `hc_fn`, each once.
-    pub stored_types: Vec<String>,
+    /// What was read and left out.
+    pub read: Read,
 }
 
 /// Runs the suite: every site of the plan by itself and, where layers follow each other, the chain.
@@ -71,16 +66,12 @@ pub fn run(
         let place = match fed {
             Fed::Skipped(skip) => {
                 let place = skip.what.clone();
-                outcome.skipped.push(skip);
+                outcome.read.skipped.push(skip);
                 place
             }
             Fed::Case(case) => {
-                case.weights
-                    .digest_update(&mut outcome.digest, case.layer, case.site);
-                let stored = case.weights.dtype.to_string();
-                if !outcome.stored_types.contains(&stored) {
-                    outcome.stored_types.push(stored);
-                }
+                outcome.read.site(&case);
+
                 outcome.records.extend(of_case(plan, &case)?);
                 case.place()
             }
@@ -93,7 +84,7 @@ pub fn run(
         return Err(SuiteError::no_site(plan));
     }
     match why_no_chain(plan) {
-        Some(why) => outcome.skipped.push(Skip {
+        Some(why) => outcome.read.skipped.push(Skip {
             what: "the budget of a chain".to_owned(),
             why,
         }),
@@ -189,11 +180,11 @@ fn of_chain(
             let stand_in = StandIn::load(plan, around.sublayer, (layer, site), tokens)?;
             let link = Link::load(plan, layer, site, stand_in)?;
             if plan.recipes.first() == Some(recipe) {
-                link.digest_update(plan, &mut outcome.digest);
+                link.digest_update(plan, &mut outcome.read.digest);
             }
             let passed = walker.pass(&link)?;
             if let Some(at) = passed.non_finite {
-                outcome.skipped.push(Skip {
+                outcome.read.skipped.push(Skip {
                     what: format!(
                         "the budget of {}'s chain from {} on",
                         recipe.name,

@@ -58,7 +58,7 @@ fn budget(variants: &[&str], around: &Around, tokens: usize) -> Vec<Record> {
     let outcome = with_plan(variants, tokens, |plan| {
         run(plan, around, &|_, _, _| {}).expect("the budget runs")
     });
-    assert_eq!(outcome.skipped, []);
+    assert_eq!(outcome.read.skipped, []);
     let records = Records::new(outcome.records).expect("every key is unique");
     records.to_vec()
 }
@@ -173,7 +173,7 @@ fn layers_with_gaps_have_no_chain_and_say_so() {
         };
         run(&gaps, &DEPLOYED, &|_, _, _| {}).expect("the budget runs")
     });
-    assert_eq!(outcome.skipped.len(), 1);
-    assert!(outcome.skipped[0].why.contains("gaps"));
+    assert_eq!(outcome.read.skipped.len(), 1);
+    assert!(outcome.read.skipped[0].why.contains("gaps"));
     assert!(of(&outcome.records, "streams", "total").is_empty());
 }

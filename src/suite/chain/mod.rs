@@ -36,13 +36,11 @@ pub(super) mod truth;
 
 use std::fmt;
 
-use sha2::Sha256;
-
 pub use self::sublayer::Sublayer;
 use self::{
     candidate::Walker, head::Gates, link::Link, rows::Rows, sublayer::StandIn, truth::Truth,
 };
-use super::{Plan, Progress, Skip, SuiteError, fault::Variant, tensors::Sink};
+use super::{Plan, Progress, Skip, SuiteError, fault::Variant, read::Read, tensors::Sink};
 use crate::{
     checkpoint::{Family, Site},
     format::Format,
@@ -119,12 +117,8 @@ pub struct Outcome {
     pub records: Vec<Record>,
     /// Where variants stopped being finite.
     pub non_finite: Vec<NonFinite>,
-    /// Digest of the weights used.
-    pub digest: Sha256,
-    /// What could not be run.
-    pub skipped: Vec<Skip>,
-    /// Stored types of `hc_fn`, each once.
-    pub stored_types: Vec<String>,
+    /// What was read and left out.
+    pub read: Read,
 }
 
 /// Runs the suite over the layers of the plan, which follow each other.
@@ -147,8 +141,9 @@ pub fn run(
     sink.take(&tensors::Begin(&start))
         .map_err(SuiteError::Dump)?;
     let mut outcome = Outcome::default();
-    start.digest_update(plan, &mut outcome.digest);
+    start.digest_update(plan, &mut outcome.read.digest);
     outcome
+        .read
         .skipped
         .extend(plan.products.iter().map(|product| Skip {
             what: format!("{} in suite chain", product.name()),
@@ -163,11 +158,8 @@ pub fn run(
     for (done, (layer, site)) in places.enumerate() {
         let stand_in = StandIn::load(plan, around.sublayer, (layer, site), start.x.nrows())?;
         let link = Link::load(plan, layer, site, stand_in)?;
-        link.digest_update(plan, &mut outcome.digest);
-        let stored = link.stored_type();
-        if !outcome.stored_types.contains(&stored) {
-            outcome.stored_types.push(stored);
-        }
+        link.digest_update(plan, &mut outcome.read.digest);
+        outcome.read.stored_as(&link.site);
         let reference = truth.pass(&link);
         let mut passed = Vec::with_capacity(walkers.len());
         for walker in &mut walkers {
@@ -199,14 +191,14 @@ pub fn run(
         plan,
         around,
         gates,
-        &mut outcome.digest,
+        &mut outcome.read.digest,
         sink,
         &truth,
         &walkers,
     )?;
     outcome.records.extend(head.records);
     outcome.non_finite.extend(head.non_finite);
-    outcome.skipped.extend(head.skipped);
+    outcome.read.skipped.extend(head.skipped);
     Ok(outcome)
 }
 

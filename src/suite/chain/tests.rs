@@ -92,7 +92,7 @@ fn a_row_per_depth_site_and_stage_and_one_of_the_head() {
         .filter_map(|record| record.key.depth)
         .collect();
     assert!(depths.is_sorted() && depths.first() == Some(&0) && depths.last() == Some(&4));
-    assert!(outcome.non_finite.is_empty() && outcome.skipped.is_empty());
+    assert!(outcome.non_finite.is_empty() && outcome.read.skipped.is_empty());
     for record in &outcome.records {
         let rel_l2 = record.measures.get("rel_l2").expect("rel_l2").as_f64();
         assert!(rel_l2 > 0.0 && rel_l2 < 1e-2, "{}", record.key);
@@ -182,7 +182,7 @@ fn a_shared_expert_stands_in_at_ffn_sites() {
     assert_ne!(bits(&with, 1), bits(&without, 1));
     let digest = |outcome: &Outcome| {
         use sha2::Digest;
-        outcome.digest.clone().finalize()
+        outcome.read.digest.clone().finalize()
     };
     assert_ne!(
         digest(&with),

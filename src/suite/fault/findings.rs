@@ -29,9 +29,11 @@ pub fn findings(records: &[Record]) -> Vec<FaultFinding> {
             records.iter().filter(of_fault)
         };
         let mix = rows("mix").filter_map(|row| beside.finding(row));
-        found.extend(mix.reduce(|most, one| match one.times.0 > most.times.0 {
-            true => one,
-            false => most,
+        // NaN stands out most of all.
+        found.extend(mix.reduce(|most, one| match one.times.0 <= most.times.0 {
+            true => most,
+            false if most.times.0.is_nan() => most,
+            false => one,
         }));
         let streams = |row: &&Record| {
             row.key.stage.as_deref() == Some("streams") && row.key.site.as_deref() == Some("ffn")
@@ -168,5 +170,13 @@ mod tests {
             ("L1.ffn", 500.0)
         );
         assert!(findings(&records[..1]).is_empty());
+        let not_a_number = row("mix", "fp32", Some("x"), 1, f64::NAN);
+        for order in [[1, 3], [3, 1]] {
+            let mut records = records.clone();
+            records[order[0]] = not_a_number.clone();
+            records[order[1]].key.depth = Some(2);
+            records[order[1]].key.layer = Some(1);
+            assert!(findings(&records)[0].times.0.is_nan());
+        }
     }
 }

@@ -16,12 +16,11 @@ mod tests;
 
 use ndarray::Zip;
 use rayon::prelude::*;
-use sha2::Sha256;
 use ulpdrift_reference::mix::split_sinkhorn;
 
 pub use self::directions::{Direction, SIZE};
 use super::{
-    Plan, Progress, Skip, SuiteError,
+    Plan, Progress, SuiteError,
     budget::offsets::Offsets,
     chain::{
         Around, Order,
@@ -30,6 +29,7 @@ use super::{
         sublayer::StandIn,
         truth::Truth,
     },
+    read::Read,
 };
 use crate::{
     checkpoint::Site,
@@ -49,12 +49,8 @@ const NO_VARIANT: &str = "perturbation";
 pub struct Outcome {
     /// A row per variant and site, then one per direction and layer.
     pub records: Vec<Record>,
-    /// Digest of the weights used.
-    pub digest: Sha256,
-    /// What could not be run.
-    pub skipped: Vec<Skip>,
-    /// Stored types of `hc_fn`, each once.
-    pub stored_types: Vec<String>,
+    /// What was read and left out.
+    pub read: Read,
 }
 
 /// What is different in a chain.
@@ -95,7 +91,7 @@ pub fn run(
     let start = link::start(plan)?;
     let tokens = start.x.nrows();
     let mut outcome = Outcome::default();
-    start.digest_update(plan, &mut outcome.digest);
+    start.digest_update(plan, &mut outcome.read.digest);
     let mut squares: Vec<Squares<'_>> = Vec::new();
     let slices = tokens.div_ceil(SLICE);
     for slice in 0..slices {
@@ -159,11 +155,8 @@ impl<'a> Slice<'a> {
                 let here = self.first_token..self.first_token + start.x.nrows();
                 let link = Link::load(plan, layer, site, stand_in.tokens(here))?;
                 if let Some(outcome) = &mut read {
-                    link.digest_update(plan, &mut outcome.digest);
-                    let stored = link.stored_type();
-                    if !outcome.stored_types.contains(&stored) {
-                        outcome.stored_types.push(stored);
-                    }
+                    link.digest_update(plan, &mut outcome.read.digest);
+                    outcome.read.stored_as(&link.site);
                 }
                 let mut begun = Vec::with_capacity(plan.recipes.len());
                 for recipe in plan.recipes {

@@ -75,7 +75,7 @@ fn gains(of: Of<'_>, around: &Around) -> Vec<Record> {
     let outcome = with_plan(of, |plan| {
         run(plan, around, &|_, _, _| {}).expect("the suite runs")
     });
-    assert_eq!(outcome.skipped, []);
+    assert_eq!(outcome.read.skipped, []);
     let records = Records::new(outcome.records).expect("every key is unique");
     records.to_vec()
 }

@@ -29,7 +29,6 @@ pub mod times;
 use std::{sync::mpsc, thread};
 
 use rayon::prelude::*;
-use sha2::Sha256;
 use ulpdrift_reference::certify::Certificate;
 
 pub use self::{
@@ -37,9 +36,10 @@ pub use self::{
     tensors::SiteTensors,
 };
 use super::{
-    Plan, Progress, Skip, SuiteError,
+    Plan, Progress, SuiteError,
     case::Case,
     feed::{Fed, feed, spawn},
+    read::Read,
     tensors::Sink,
 };
 use crate::{
@@ -61,12 +61,8 @@ pub struct Outcome {
     pub yardstick: Vec<Record>,
     /// The reference's certificate: the worst over all sites.
     pub certificate: Option<Certificate>,
-    /// Digest of the weights used.
-    pub digest: Sha256,
-    /// Stored types of `hc_fn`, each once.
-    pub stored_types: Vec<String>,
-    /// Sites the inputs lack.
-    pub skipped: Vec<Skip>,
+    /// What was read and left out.
+    pub read: Read,
     /// What each product of a library does to its operands.
     pub probed: Vec<Probed>,
     /// How long the projections take, where that was asked for.
@@ -94,7 +90,7 @@ pub fn run(
             let place = match fed {
                 Fed::Skipped(skip) => {
                     let place = skip.what.clone();
-                    outcome.skipped.push(skip);
+                    outcome.read.skipped.push(skip);
                     place
                 }
                 Fed::Case(case) => {
@@ -126,12 +122,8 @@ fn run_case<'a>(
     case: Case,
     outcome: &mut Outcome,
 ) -> Result<SiteTensors<'a>, SuiteError> {
-    case.weights
-        .digest_update(&mut outcome.digest, case.layer, case.site);
-    let stored = case.weights.dtype.to_string();
-    if !outcome.stored_types.contains(&stored) {
-        outcome.stored_types.push(stored);
-    }
+    outcome.read.site(&case);
+
     let launch = Launch {
         tokens: case.x.nrows(),
         sms: plan.sms,

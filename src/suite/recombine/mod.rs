@@ -27,13 +27,12 @@ mod tensors;
 #[cfg(test)]
 mod tests;
 
-use sha2::Sha256;
-
 use self::{operands::Operands, rows::Rows, streams::Streams, tensors::SiteTensors};
 use super::{
-    Plan, Progress, Skip, SuiteError,
+    Plan, Progress, SuiteError,
     case::Case,
     feed::{Fed, feed},
+    read::Read,
     tensors::Sink,
 };
 use crate::{recipe::RecombineRecipe, report::Record};
@@ -58,12 +57,8 @@ pub struct Outcome {
     /// The fp32 variant's record of `streams` per site: what the verdict `exact` is measured by, whether or
     /// not fp32 is among the candidates.
     pub yardstick: Vec<Record>,
-    /// Digest of the weights used.
-    pub digest: Sha256,
-    /// Stored types of `hc_fn`, each once.
-    pub stored_types: Vec<String>,
-    /// Sites the inputs lack.
-    pub skipped: Vec<Skip>,
+    /// What was read and left out.
+    pub read: Read,
 }
 
 /// Runs the suite.
@@ -83,7 +78,7 @@ pub fn run(
         let place = match fed {
             Fed::Skipped(skip) => {
                 let place = skip.what.clone();
-                outcome.skipped.push(skip);
+                outcome.read.skipped.push(skip);
                 place
             }
             Fed::Case(case) => {
@@ -112,14 +107,10 @@ fn run_case(
         .checkpoint
         .norm(case.layer, case.site, plan.nonfinite)?;
     let place = Some((case.layer, case.site));
-    case.weights
-        .digest_update(&mut outcome.digest, case.layer, case.site);
+    outcome.read.site(&case);
     plan.checkpoint
-        .norm_digest_update(&mut outcome.digest, place, &norm);
-    let stored = case.weights.dtype.to_string();
-    if !outcome.stored_types.contains(&stored) {
-        outcome.stored_types.push(stored);
-    }
+        .norm_digest_update(&mut outcome.read.digest, place, &norm);
+
     let operands = Operands::make(plan, case, &norm)?;
     let streams = Streams {
         plan,

@@ -67,8 +67,8 @@ fn a_row_per_site_variant_and_stage_each_with_its_own_key() {
     let outcome = setup.run();
     assert_eq!(outcome.records.len(), 4 * 2 * builtin().len() * 7);
     assert_eq!(outcome.yardstick.len(), 4 * 2);
-    assert!(outcome.skipped.is_empty());
-    assert_eq!(outcome.stored_types, ["F32"]);
+    assert!(outcome.read.skipped.is_empty());
+    assert_eq!(outcome.read.stored_types, ["F32"]);
     Records::new(outcome.records.clone()).expect("every key is unique");
     for record in &outcome.records {
         let key = &record.key;
@@ -194,6 +194,7 @@ fn fewer_tokens_are_a_prefix_of_more_and_sites_share_x() {
 fn sites_the_inputs_lack_are_skipped_and_counted() {
     let outcome = Setup::transformers().run();
     let skipped: Vec<&str> = outcome
+        .read
         .skipped
         .iter()
         .map(|skip| skip.what.as_str())
