@@ -107,7 +107,7 @@ fn run_case(
         .checkpoint
         .norm(case.layer, case.site, plan.nonfinite)?;
     let place = Some((case.layer, case.site));
-    outcome.read.site(&case);
+    outcome.read.site(case);
     plan.checkpoint
         .norm_digest_update(&mut outcome.read.digest, place, &norm);
 
