@@ -13,6 +13,7 @@
 
 pub mod catalogue;
 pub mod explain;
+pub mod indexer;
 pub mod library;
 pub mod operands;
 pub mod recombine;
