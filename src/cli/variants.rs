@@ -6,7 +6,12 @@ use clap::Args;
 
 use super::{exit, print, run::settings};
 use crate::{
-    recipe::{MixRecipe, RecombineRecipe, catalogue, explain, library::LibraryProduct, user},
+    recipe::{
+        MixRecipe, RecombineRecipe, catalogue, explain,
+        indexer::{self, IndexRecipe},
+        library::LibraryProduct,
+        user::{self, Recipes},
+    },
     report::wrap,
 };
 
@@ -36,8 +41,11 @@ pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
             let width = print::width();
             let products = LibraryProduct::matching(name);
             let recombinations = RecombineRecipe::matching(name);
-            let recipes = match user::select(&known, &[name]) {
-                Err(_) if !products.is_empty() || !recombinations.is_empty() => Vec::new(),
+            let indexers = user::select(&known.indexer, &[name]).unwrap_or_default();
+            let is_known =
+                !products.is_empty() || !recombinations.is_empty() || !indexers.is_empty();
+            let recipes = match user::select(&known.mix, &[name]) {
+                Err(_) if is_known => Vec::new(),
                 found => found?,
             };
             let of_recipes = recipes.iter().map(|recipe| {
@@ -58,7 +66,15 @@ pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
                 let head = [title.as_str(), recipe.summary, recipe.engine];
                 explanation(head, &explain::recombination(&recipe.arithmetic), width)
             });
-            let all = of_recipes.chain(of_products).chain(of_recombinations);
+            let of_indexers = indexers.iter().map(|recipe| {
+                let title = IndexRecipe::title(&recipe.name);
+                let head = [title.as_str(), &recipe.summary, &recipe.engine];
+                explanation(head, &indexer::explain::steps(recipe), width)
+            });
+            let all = of_recipes
+                .chain(of_products)
+                .chain(of_recombinations)
+                .chain(of_indexers);
             all.collect::<Vec<_>>().join("\n")
         }
     };
@@ -66,11 +82,11 @@ pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(exit::GOOD))
 }
 
-fn list(recipes: &[MixRecipe]) -> String {
-    let names = recipes.iter().map(|recipe| recipe.name.len());
+fn list(known: &Recipes) -> String {
+    let names = known.mix.iter().map(|recipe| recipe.name.len());
     let wide = names.max().unwrap_or_default();
     let mut text = "mixing kernel (--suite mix)\n".to_owned();
-    for recipe in recipes {
+    for recipe in &known.mix {
         // Writing to a String cannot fail.
         let default = catalogue::DEFAULT_VARIANTS.contains(&recipe.name.as_str());
         let mark = if default { '*' } else { ' ' };
@@ -91,6 +107,17 @@ fn list(recipes: &[MixRecipe]) -> String {
     for recipe in RecombineRecipe::ALL {
         let _ = writeln!(text, "* {:wide$}  {}", recipe.name, recipe.summary);
         let _ = writeln!(text, "  {:wide$}    {}", "", recipe.engine);
+    }
+    text.push_str("\nindexer, from the hidden states to the selection (--suite indexer)\n");
+    let wide = known.indexer.iter().map(|recipe| recipe.name.len());
+    let wide = wide.max().unwrap_or_default();
+    let defaults = indexer::catalogue::defaults();
+    for recipe in &known.indexer {
+        let mark = if defaults.contains(recipe) { '*' } else { ' ' };
+        let _ = writeln!(text, "{mark} {:wide$}  {}", recipe.name, recipe.summary);
+        if !recipe.engine.is_empty() {
+            let _ = writeln!(text, "  {:wide$}    {}", "", recipe.engine);
+        }
     }
     text.push_str("\n* run by default. `ulpdrift variants NAME` explains one step by step.\n");
     text

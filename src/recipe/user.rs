@@ -9,13 +9,23 @@
 //! weight = "bf16"
 //! square-sum = "chains"
 //! order = { chains = { splits = { count = { fixed = 8 } } } }
+//!
+//! [[indexer]]
+//! name = "fp8-q-bf16-k"
+//! base = "bf16-keys"
+//! summary = "…"
 //! ```
+//!
+//! A recipe of the indexer may begin with another (`base`) and name what differs; a table replaces the same table of
+//! the base key by key, down to the last.
 
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::{
-    MixRecipe, OperandRounding, Order, Projection, SquareSum, Unit, library::LibraryProduct,
+    MixRecipe, OperandRounding, Order, Projection, SquareSum, Unit, catalogue,
+    indexer::{self, IndexRecipe},
+    library::LibraryProduct,
     splits::SplitCount,
 };
 
@@ -53,6 +63,46 @@ pub enum RecipeError {
 struct File {
     #[serde(default)]
     mix: Vec<MixRecipe>,
+    #[serde(default)]
+    indexer: Vec<toml::Table>,
+}
+
+/// Recipes of every kernel that has any.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipes {
+    /// The mixing kernel's.
+    pub mix: Vec<MixRecipe>,
+    /// The indexer's.
+    pub indexer: Vec<IndexRecipe>,
+}
+
+impl Recipes {
+    /// The catalogues.
+    #[must_use]
+    pub fn builtin() -> Self {
+        Self {
+            mix: catalogue::builtin(),
+            indexer: indexer::catalogue::builtin(),
+        }
+    }
+}
+
+/// Something with a name that users know it by.
+pub trait Named {
+    /// The name.
+    fn name(&self) -> &str;
+}
+
+impl Named for MixRecipe {
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Named for IndexRecipe {
+    fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// The most parts a value may be split into: three bf16 parts already hold all of fp32.
@@ -64,7 +114,7 @@ const MAX_SPLITS: usize = 1 << 16;
 ///
 /// # Errors
 /// Text that is not such a file, an empty one, or a recipe that contradicts itself.
-pub fn parse(text: &str) -> Result<Vec<MixRecipe>, RecipeError> {
+pub fn parse(text: &str) -> Result<Recipes, RecipeError> {
     let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|b| *b == b'\n').count();
     let file: File = toml::from_str(text).map_err(|error| RecipeError::Parse {
         line: error.span().map(|span| line_of(span.start)),
@@ -73,27 +123,36 @@ pub fn parse(text: &str) -> Result<Vec<MixRecipe>, RecipeError> {
             .replace('\n', ", ")
             .replace("unknown variant", "unknown value"),
     })?;
-    if file.mix.is_empty() {
+    if file.mix.is_empty() && file.indexer.is_empty() {
         return Err(RecipeError::Parse {
             line: None,
-            message: "it has no [[mix]] recipe; write at least one".to_owned(),
+            message: "it has no [[mix]] and no [[indexer]] recipe; write at least one".to_owned(),
         });
     }
     file.mix.iter().try_for_each(validate)?;
-    Ok(file.mix)
+    let mut known = indexer::catalogue::builtin();
+    let built_in = known.len();
+    for table in file.indexer {
+        known.push(indexer::user::read(table, &known)?);
+    }
+    Ok(Recipes {
+        mix: file.mix,
+        indexer: known.split_off(built_in),
+    })
 }
 
 /// Adds `more` to `recipes`.
 ///
 /// # Errors
 /// A name that is taken.
-pub fn extend(recipes: &mut Vec<MixRecipe>, more: Vec<MixRecipe>) -> Result<(), RecipeError> {
+pub fn extend<R: Named>(recipes: &mut Vec<R>, more: Vec<R>) -> Result<(), RecipeError> {
     for recipe in more {
+        let name = recipe.name();
         let is_product = LibraryProduct::ALL
             .iter()
-            .any(|product| product.name() == recipe.name);
-        if is_product || recipes.iter().any(|known| known.name == recipe.name) {
-            return Err(RecipeError::Duplicate(recipe.name));
+            .any(|product| product.name() == name);
+        if is_product || recipes.iter().any(|known| known.name() == name) {
+            return Err(RecipeError::Duplicate(name.to_owned()));
         }
         recipes.push(recipe);
     }
@@ -105,18 +164,18 @@ pub fn extend(recipes: &mut Vec<MixRecipe>, more: Vec<MixRecipe>) -> Result<(), 
 ///
 /// # Errors
 /// A pattern that matches nothing.
-pub fn select<S: AsRef<str>>(
-    recipes: &[MixRecipe],
+pub fn select<R: Named + Clone, S: AsRef<str>>(
+    recipes: &[R],
     patterns: &[S],
-) -> Result<Vec<MixRecipe>, RecipeError> {
-    let mut chosen: Vec<MixRecipe> = Vec::new();
+) -> Result<Vec<R>, RecipeError> {
+    let mut chosen: Vec<R> = Vec::new();
     for pattern in patterns {
         let pattern = pattern.as_ref();
         let glob = wildmatch::WildMatch::new(pattern);
         let mut matched = false;
-        for recipe in recipes.iter().filter(|recipe| glob.matches(&recipe.name)) {
+        for recipe in recipes.iter().filter(|recipe| glob.matches(recipe.name())) {
             matched = true;
-            if !chosen.iter().any(|known| known.name == recipe.name) {
+            if !chosen.iter().any(|known| known.name() == recipe.name()) {
                 chosen.push(recipe.clone());
             }
         }
@@ -137,26 +196,30 @@ fn validate(recipe: &MixRecipe) -> Result<(), RecipeError> {
     }
 }
 
-fn problem(recipe: &MixRecipe) -> Option<&'static str> {
-    let projection = &recipe.projection;
-    let plain = |name: &str| {
-        name.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && name
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c))
-    };
-    if !plain(&recipe.name) {
+/// What is wrong with a recipe's name, or with its lines of text.
+pub(super) fn check_text(name: &str, lines: [&String; 2]) -> Option<&'static str> {
+    let is_plain = name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c));
+    if !is_plain {
         return Some(
             "a name takes letters, digits, '-', '_', '.' and '+' and starts with a letter or digit; rename it",
         );
     }
-    if [&recipe.summary, &recipe.engine]
+    lines
         .iter()
         .any(|text| text.contains(char::is_control))
-    {
-        return Some(
+        .then_some(
             "summary and engine are one line of text; remove line ends and control characters",
-        );
+        )
+}
+
+fn problem(recipe: &MixRecipe) -> Option<&'static str> {
+    let projection = &recipe.projection;
+    let text = check_text(&recipe.name, [&recipe.summary, &recipe.engine]);
+    if text.is_some() {
+        return text;
     }
     if !fits(projection.weight, projection.unit) {
         return Some("the unit cannot hold the weight's rounding; choose a unit of that format");
@@ -228,8 +291,8 @@ mod tests {
     #[test]
     fn a_user_recipe_is_read_with_its_defaults() {
         let recipes = parse(GOOD).expect("valid");
-        assert_eq!(recipes[0].projection.weight_parts, 1);
-        assert_eq!(recipes[0].name, "mine");
+        assert_eq!(recipes.mix[0].projection.weight_parts, 1);
+        assert_eq!(recipes.mix[0].name, "mine");
     }
 
     #[test]

@@ -150,6 +150,8 @@ impl Suite {
             Self::Chain => "chain",
             Self::Budget => "budget",
             Self::Gains => "gains",
+            Self::Indexer => "indexer",
+            Self::Needle => "needle",
         }
     }
 }
@@ -178,6 +180,10 @@ pub enum Suite {
     Budget,
     /// What the end of the model makes of an error that enters at one place.
     Gains,
+    /// The lightning indexer: which keys sparse attention selects.
+    Indexer,
+    /// At which margin a key planted in the context is lost.
+    Needle,
 }
 
 /// What the streams of a chain are stored in.

@@ -2,14 +2,15 @@
 
 mod chain;
 mod fault;
-mod recombine;
+mod names;
 
 use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
 
-use self::recombine::Names;
+pub use self::names::Indexers;
+use self::names::Names;
 use super::{
     args::{RunArgs, Suite},
     products::Products,
@@ -18,7 +19,11 @@ use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, NonFinite, Site},
     files,
-    recipe::{MixRecipe, catalogue, library::LibraryProduct, user},
+    recipe::{
+        MixRecipe, catalogue,
+        library::LibraryProduct,
+        user::{self, Recipes},
+    },
     suite::{DEFAULT_TOKENS, Skip, chain::Around, fault::Fault, recombine::Variants, sweep::Axes},
     tensor_core::Arch,
 };
@@ -49,6 +54,8 @@ pub struct Settings {
     pub faults: Vec<Fault>,
     /// The candidates of suite recombine.
     pub recombinations: Variants,
+    /// The candidates of suites indexer and needle.
+    pub indexers: Indexers,
     /// Layers, ascending.
     pub layers: Vec<u32>,
     /// Sites, attn first.
@@ -80,18 +87,18 @@ impl Settings {
     /// The first flag, file or tensor that cannot be used.
     pub fn new(args: &RunArgs) -> anyhow::Result<Self> {
         let known = known_recipes(args.recipes.as_deref())?;
-        recombine::check(args)?;
+        names::check(args)?;
         let names = Names::share_out(args, &known)?;
-        let (products, patterns) = Products::select(&known, &names.mixing);
+        let (products, patterns) = Products::select(&known.mix, &names.mixing);
         let recipes = if args.variants.is_empty() && names.mixes {
-            default_recipes(args, &known)?
+            default_recipes(args, &known.mix)?
         } else {
-            user::select(&known, &patterns).context("--variants")?
+            user::select(&known.mix, &patterns).context("--variants")?
         };
         products.check(args, &recipes)?;
         check_time(args)?;
         chain::check_seeds(args)?;
-        let against = against(&known, &names.against)?;
+        let against = against(&known.mix, &names.against)?;
         let faults = fault::faults(args, &against)?;
         let arch: Option<Arch> = args
             .arch
@@ -167,6 +174,7 @@ impl Settings {
             against,
             faults,
             recombinations: names.recombinations,
+            indexers: names.indexers,
             layers: places.layers,
             sites: places.sites,
             inputs,
@@ -219,16 +227,17 @@ fn default_recipes(args: &RunArgs, known: &[MixRecipe]) -> anyhow::Result<Vec<Mi
     Ok(recipes)
 }
 
-/// The catalogue and, if a file is given, its recipes.
-pub fn known_recipes(file: Option<&Path>) -> anyhow::Result<Vec<MixRecipe>> {
-    let mut known = catalogue::builtin();
+/// The catalogues and, if a file is given, its recipes.
+pub fn known_recipes(file: Option<&Path>) -> anyhow::Result<Recipes> {
+    let mut known = Recipes::builtin();
     if let Some(path) = file {
         let named = || format!("--recipes {}", path.display());
         let text = files::read_text(path, files::LARGEST_SETTINGS)
             .map_err(|error| anyhow!("cannot read it: {error}; check the path"))
             .with_context(named)?;
         let more = user::parse(&text).with_context(named)?;
-        user::extend(&mut known, more).with_context(named)?;
+        user::extend(&mut known.mix, more.mix).with_context(named)?;
+        user::extend(&mut known.indexer, more.indexer).with_context(named)?;
     }
     Ok(known)
 }

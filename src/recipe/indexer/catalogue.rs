@@ -7,7 +7,7 @@
 use super::{
     DotUnit, Fill, Floor, Fold, HeadOrder, HeadWeights, Held, IndexRecipe, KeyPath, Linears,
     LogitFormat, Quantiser, QueryPath, Reduce, Reduction, Relu, ScaleFormat, ScalePosition,
-    Scaling, Ties,
+    Scaling, Selector, Ties,
 };
 use crate::recipe::{Contraction, Storage};
 
@@ -131,6 +131,7 @@ pub fn fp32() -> IndexRecipe {
         reduction: ascending(Contraction::Fma, ScalePosition::InProduct),
         output: LogitFormat::F32,
         fill: Fill::NegativeInfinity,
+        select: Selector::Exact,
     }
 }
 
@@ -151,7 +152,41 @@ pub fn builtin() -> Vec<IndexRecipe> {
     all.extend(single_roundings());
     all.extend(fp8());
     all.extend([ue8m0(), mxfp4()]);
+    all.extend(selectors());
     all
+}
+
+/// The variants of a run that names none: those that round. The others select another set of the same logits.
+#[must_use]
+pub fn defaults() -> Vec<IndexRecipe> {
+    let mut all = builtin();
+    all.retain(|recipe| recipe.select == Selector::Exact);
+    all
+}
+
+/// Production selections that are not exact, behind fp32 logits.
+fn selectors() -> [IndexRecipe; 3] {
+    let with = |select| IndexRecipe { select, ..fp32() };
+    [
+        named(
+            with(Selector::Bf16Ties),
+            "topk-bf16-ties",
+            "fp32 logits, selected by their bf16 roundings",
+            "kernels that select on bf16 logits",
+        ),
+        named(
+            with(Selector::SGLANG_FAST),
+            "topk-coarse-8",
+            "fp32 logits, an 8-bit coarse key, 4096 candidates",
+            "SGLang's fast_topk_v2",
+        ),
+        named(
+            with(Selector::SGLANG_JIT),
+            "topk-coarse-12",
+            "fp32 logits, a 12-bit coarse key, a tie buffer of 2048",
+            "SGLang's JIT top-k v2",
+        ),
+    ]
 }
 
 fn reference() -> IndexRecipe {

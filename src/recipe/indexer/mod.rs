@@ -12,8 +12,12 @@
 //! [`backend::emulate::indexer`](crate::backend::emulate::indexer).
 
 pub mod catalogue;
+pub mod explain;
 pub mod operands;
+pub mod problem;
 pub mod reduce;
+pub mod selector;
+pub mod user;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::Storage;
 use crate::{format::Format, tensor_core::Operand};
 pub use reduce::{HeadOrder, Reduce, Reduction, Relu, ScalePosition};
+pub use selector::Selector;
 
 /// How the linears of the query path (`wq_a`, `indexer.wq_b`, `weights_proj`) run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -356,4 +361,24 @@ pub struct IndexRecipe {
     /// What stands in the slots of keys that a query may not see.
     #[serde(default)]
     pub fill: Fill,
+    /// How the keys are selected.
+    #[serde(default)]
+    pub select: Selector,
+}
+
+/// What no mixing kernel's name begins with.
+const TITLE: &str = "indexer ";
+
+impl IndexRecipe {
+    /// Its name among the recipes of a report, where a mixing kernel's may be the same.
+    #[must_use]
+    pub fn title(name: &str) -> String {
+        format!("{TITLE}{name}")
+    }
+
+    /// The name in such a title; `None` in what is none.
+    #[must_use]
+    pub fn name_in(title: &str) -> Option<&str> {
+        title.strip_prefix(TITLE)
+    }
 }
