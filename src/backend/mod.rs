@@ -19,7 +19,11 @@ use thiserror::Error;
 use self::{cuda::error::CudaError, hardware::Hardware};
 use crate::{
     format::Format,
-    recipe::{Epilogue, MixRecipe, Recombine, splits::Launch},
+    recipe::{
+        Epilogue, MixRecipe, Recombine,
+        indexer::{IndexRecipe, Operands, QueryOperands},
+        splits::Launch,
+    },
     tensor_core::{Arch, Family, Instruction, Rule, arch::NoSuchInstruction},
 };
 
@@ -45,6 +49,12 @@ pub enum BackendError {
         /// What was asked for.
         what: String,
     },
+    /// There is no kernel of ours for the operation.
+    #[error("{what} has no kernel for a device yet; use --backend emulate")]
+    NoKernel {
+        /// The operation.
+        what: &'static str,
+    },
 }
 
 /// The rule of the matrix instruction that `recipe` runs on `arch`; `None` on the CUDA cores.
@@ -61,12 +71,24 @@ pub fn matrix_rule(arch: Arch, recipe: &MixRecipe) -> Result<Option<Rule>, Backe
         operand,
         k: unit.k(),
     };
+    instruction_rule(arch, &recipe.name, instruction).map(Some)
+}
+
+/// The rule of an instruction that `recipe` needs on `arch`.
+///
+/// # Errors
+/// The arch lacks the instruction.
+pub fn instruction_rule(
+    arch: Arch,
+    recipe: &str,
+    instruction: Instruction,
+) -> Result<Rule, BackendError> {
     let unsupported = |error: NoSuchInstruction| BackendError::Unsupported {
-        recipe: recipe.name.clone(),
+        recipe: recipe.to_owned(),
         arch,
         reason: error.to_string(),
     };
-    arch.rule(instruction).map(Some).map_err(unsupported)
+    arch.rule(instruction).map_err(unsupported)
 }
 
 /// What a report says about the backend that ran.
@@ -236,5 +258,17 @@ pub trait Backend: Sync {
         &self,
         recombine: &Recombine,
         inputs: &RecombineInputs<'_>,
+    ) -> Result<Array2<f32>, BackendError>;
+
+    /// The logits [Q, N] of all queries and keys, as `recipe` stores them; which keys a query may see is the
+    /// caller's matter.
+    ///
+    /// # Errors
+    /// The arch lacks the recipe's instruction, or a device that fails.
+    fn index_logits(
+        &self,
+        recipe: &IndexRecipe,
+        queries: &QueryOperands,
+        keys: &Operands,
     ) -> Result<Array2<f32>, BackendError>;
 }

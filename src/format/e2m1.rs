@@ -16,8 +16,26 @@ const VALUES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
 /// Rounds an `f32`, saturating.
 #[must_use]
+#[inline]
 pub fn round_f32(x: f32, rounding: Rounding) -> f32 {
-    round_f64(f64::from(x), rounding)
+    match rounding {
+        Rounding::NearestEven => nearest_even(x),
+        Rounding::NearestAway | Rounding::TowardZero => round_f64(f64::from(x), rounding),
+    }
+}
+
+/// Without a branch, for loops over many values.
+#[inline]
+fn nearest_even(x: f32) -> f32 {
+    // The unit in the last place of this number is 0.5, as below 2.
+    const SHIFT: f32 = 4_194_304.0;
+    let magnitude = x.abs();
+    let bits = magnitude.to_bits();
+    let large = f32::from_bits((bits + 0x1f_ffff + ((bits >> 22) & 1)) & !0x3f_ffff);
+    let small = (magnitude + SHIFT) - SHIFT;
+    let rounded = if magnitude < 2.0 { small } else { large };
+    let bounded = if rounded > 6.0 { 6.0 } else { rounded };
+    if x.is_nan() { 6.0 } else { bounded.copysign(x) }
 }
 
 /// Rounds an `f64`, once, saturating.

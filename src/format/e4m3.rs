@@ -18,8 +18,35 @@ pub const NAN_BITS: u8 = 0x7f;
 
 /// Rounds an `f32`, saturating.
 #[must_use]
+#[inline]
 pub fn round_f32(x: f32, rounding: Rounding) -> f32 {
-    round_f64(f64::from(x), rounding)
+    match rounding {
+        Rounding::NearestEven => nearest_even(x),
+        Rounding::NearestAway | Rounding::TowardZero => round_f64(f64::from(x), rounding),
+    }
+}
+
+/// Without a branch, for loops over many values.
+#[inline]
+fn nearest_even(x: f32) -> f32 {
+    const LEAST_NORMAL: f32 = 0.015625;
+    // The unit in the last place of this number is that of the subnormals, 2^-9.
+    const SHIFT: f32 = 16384.0;
+    let magnitude = x.abs();
+    let bits = magnitude.to_bits();
+    let normal = f32::from_bits((bits + 0x7_ffff + ((bits >> 20) & 1)) & !0xf_ffff);
+    let subnormal = (magnitude + SHIFT) - SHIFT;
+    let rounded = if magnitude < LEAST_NORMAL {
+        subnormal
+    } else {
+        normal
+    };
+    let bounded = if rounded > 448.0 { 448.0 } else { rounded };
+    if x.is_nan() {
+        from_bits(NAN_BITS)
+    } else {
+        bounded.copysign(x)
+    }
 }
 
 /// Rounds an `f64`, once, saturating.

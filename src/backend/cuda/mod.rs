@@ -52,7 +52,10 @@ use super::{
 };
 use crate::{
     format::Format,
-    recipe::{Epilogue, MixRecipe, Recombine},
+    recipe::{
+        Epilogue, MixRecipe, Recombine,
+        indexer::{IndexRecipe, Operands, QueryOperands},
+    },
 };
 
 /// The kernels on one device.
@@ -163,5 +166,15 @@ impl Backend for Cuda {
     ) -> Result<Array2<f32>, BackendError> {
         self.device.bind()?;
         Ok(epilogue::recombine(&self.device, recombine, inputs)?)
+    }
+
+    fn index_logits(
+        &self,
+        _: &IndexRecipe,
+        _: &QueryOperands,
+        _: &Operands,
+    ) -> Result<Array2<f32>, BackendError> {
+        let what = "the indexer's logits";
+        Err(BackendError::NoKernel { what })
     }
 }

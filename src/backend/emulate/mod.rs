@@ -2,6 +2,7 @@
 //! parts as IEEE operations in the kernels' order.
 
 mod fma;
+pub mod indexer;
 mod lanes;
 mod panel;
 mod recombine;
@@ -26,6 +27,7 @@ use crate::{
     format::{Format, Rounding},
     recipe::{
         Epilogue, MixRecipe, NormPlacement, Order, Projection, Recombine, Storage,
+        indexer::{self as index, IndexRecipe, QueryOperands},
         operands::{Operands, Streams},
     },
     tensor_core::{Arch, PackedWeights, Rule, chains},
@@ -118,6 +120,15 @@ impl Backend for Emulate {
         inputs: &RecombineInputs<'_>,
     ) -> Result<Array2<f32>, BackendError> {
         Ok(recombine::recombine(self.level, recombine, inputs))
+    }
+
+    fn index_logits(
+        &self,
+        recipe: &IndexRecipe,
+        queries: &QueryOperands,
+        keys: &index::Operands,
+    ) -> Result<Array2<f32>, BackendError> {
+        indexer::index_logits(self.level, self.arch, recipe, queries, keys)
     }
 }
 

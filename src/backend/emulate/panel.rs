@@ -12,7 +12,7 @@ use ulpdrift_reference::simd::Level;
 use super::lanes::{GROUP, LANES, Lane, transpose};
 
 /// Columns of a panel: 16 KiB.
-const COLUMNS: usize = 256;
+pub const COLUMNS: usize = 256;
 
 /// Adjacent threads whose chains share a panel: a cache line of every row.
 const THREADS: usize = 16;
@@ -111,7 +111,8 @@ impl<'a> Rows<'a> {
         }))
     }
 
-    fn transpose(&self, level: Level, columns: Range<usize>, lanes: &mut [Lane]) {
+    /// Some columns, a lane each.
+    pub fn transpose(&self, level: Level, columns: Range<usize>, lanes: &mut [Lane]) {
         transpose(level, &self.0.map(|row| &row[columns.clone()]), lanes);
     }
 }

@@ -245,7 +245,7 @@ impl Sinkhorn<'_> {
 /// exp, correctly rounded to fp32: a scan of all fp32 arguments found none whose fp64 value is too
 /// close to a rounding boundary to decide it (the closest are in the tests).
 #[allow(clippy::cast_possible_truncation)]
-fn exp(value: f32) -> f32 {
+pub(super) fn exp(value: f32) -> f32 {
     libm::exp(f64::from(value)) as f32
 }
 

@@ -10,7 +10,11 @@ use crate::{
         cuda::error::CudaError, emulate::Emulate,
     },
     format::Rounding,
-    recipe::{Epilogue, Recombine, Storage, catalogue::builtin},
+    recipe::{
+        Epilogue, Recombine, Storage,
+        catalogue::builtin,
+        indexer::{IndexRecipe, Operands, QueryOperands},
+    },
     tensor_core::Arch,
 };
 
@@ -122,6 +126,15 @@ impl Backend for Pretend {
             Some(recombination) => recombination(&self.emulate, recombine, inputs),
             None => self.emulate.recombine(recombine, inputs),
         }
+    }
+
+    fn index_logits(
+        &self,
+        recipe: &IndexRecipe,
+        queries: &QueryOperands,
+        keys: &Operands,
+    ) -> Result<Array2<f32>, BackendError> {
+        self.emulate.index_logits(recipe, queries, keys)
     }
 }
 

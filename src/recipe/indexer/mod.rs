@@ -15,6 +15,7 @@ pub mod catalogue;
 pub mod explain;
 pub mod operands;
 pub mod problem;
+pub mod quantise;
 pub mod reduce;
 pub mod selector;
 pub mod user;
@@ -23,7 +24,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Storage;
-use crate::{format::Format, tensor_core::Operand};
+use crate::{
+    format::Format,
+    tensor_core::{
+        Arch, Family, Instruction, Operand,
+        block_scaled::{Kind, ScaledInstruction},
+    },
+};
+pub use operands::{Operands, QueryOperands};
 pub use reduce::{HeadOrder, Reduce, Reduction, Relu, ScalePosition};
 pub use selector::Selector;
 
@@ -278,6 +286,35 @@ impl DotUnit {
         }
     }
 
+    /// The instruction on `arch`; `None` on the CUDA cores and for block-scaled operands.
+    #[must_use]
+    pub fn instruction(self, arch: Arch) -> Option<Instruction> {
+        if self == Self::Fp8K32 {
+            return Some(fp8_instruction(arch));
+        }
+        let (operand, k) = (self.operand()?, self.k());
+        let family = Family::MmaSync;
+        Some(Instruction { family, operand, k })
+    }
+
+    /// The block-scaled instruction on `arch`; `None` where operands have no block scales.
+    #[must_use]
+    pub fn scaled_instruction(self, arch: Arch) -> Option<ScaledInstruction> {
+        let family = match arch {
+            Arch::Sm100 => Family::Tcgen05,
+            _ => Family::MmaSync,
+        };
+        let kind = Kind::Mxf4;
+        self.takes_scales()
+            .then_some(ScaledInstruction { family, kind })
+    }
+
+    /// Whether the unit multiplies by the scales of its operands.
+    #[must_use]
+    pub fn takes_scales(self) -> bool {
+        self == Self::Mxf4K64
+    }
+
     /// Whether the unit multiplies values of `format` as they are.
     #[must_use]
     pub fn holds(self, format: Format) -> bool {
@@ -290,6 +327,21 @@ impl DotUnit {
             Self::Fp8K32 => matches!(format, E4m3 | E2m1),
             Self::Mxf4K64 => format == E2m1,
         }
+    }
+}
+
+/// The FP8 instruction that the kernels for `arch` use; an arch older than FP8 lacks it.
+#[must_use]
+pub fn fp8_instruction(arch: Arch) -> Instruction {
+    let family = match arch {
+        Arch::Sm90 => Family::Wgmma,
+        Arch::Sm100 => Family::Tcgen05,
+        Arch::Sm80 | Arch::Sm86 | Arch::Sm89 | Arch::Sm120 => Family::MmaSync,
+    };
+    Instruction {
+        family,
+        operand: Operand::E4m3,
+        k: 32,
     }
 }
 

@@ -3,7 +3,9 @@
 //! Codes of e4m3 and e2m1 stand here as the numbers they encode, so that all formats look alike: `f32` holds every
 //! one of them exactly, and every scale.
 
-use ndarray::Array2;
+use ndarray::{Array2, ArrayView1, ArrayView2};
+
+use super::DotUnit;
 
 /// The rows of q ([Q·H, W]) or of k ([N, W]).
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +14,23 @@ pub struct Operands {
     pub values: Array2<f32>,
     /// The scales that stay apart, [rows, W / block], each a number that its format holds.
     pub scales: Option<Array2<f32>>,
+}
+
+impl Operands {
+    /// The scales of the rows, where each has one that `unit` does not multiply by: q's are folded into the head
+    /// weights, k's are applied where the reduction says.
+    #[must_use]
+    pub fn row_scales(&self, unit: DotUnit) -> Option<ArrayView1<'_, f32>> {
+        let scales = self.scales.as_ref()?;
+        (scales.ncols() == 1 && !unit.takes_scales()).then(|| scales.column(0))
+    }
+
+    /// The scales [rows, blocks] that are part of the dot, because the unit takes them or they change along a row.
+    #[must_use]
+    pub fn block_scales(&self, unit: DotUnit) -> Option<ArrayView2<'_, f32>> {
+        let scales = self.scales.as_ref()?;
+        (scales.ncols() != 1 || unit.takes_scales()).then(|| scales.view())
+    }
 }
 
 /// The queries of a recipe.
