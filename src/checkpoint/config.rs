@@ -11,6 +11,7 @@ use super::{
     error::{CheckpointError, quoted},
     json,
     names::MOST_LAYERS,
+    rope::RopeConfig,
     shard::SYNTHETIC_KEY,
 };
 
@@ -32,6 +33,8 @@ pub(super) struct Config {
     pub(super) index_heads: Option<usize>,
     pub(super) index_head_dim: Option<usize>,
     pub(super) q_lora_rank: Option<usize>,
+    /// The rotary embedding of compressed keys, of which the configuration of another model says nothing.
+    pub(super) rope: Option<RopeConfig>,
     /// Rows and columns that share a scale of an FP8 weight.
     pub(super) weight_block: Option<[usize; 2]>,
     /// Where experts clamp; 0: nowhere.
@@ -70,7 +73,7 @@ impl Config {
 }
 
 /// Looks keys up with an error that names the key.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     path: &'a Path,
     whole: &'a Value,
 }
@@ -100,6 +103,10 @@ impl Reader<'_> {
             index_heads: self.size("index_n_heads", 1 << 20)?,
             index_head_dim: self.size("index_head_dim", 1 << 20)?,
             q_lora_rank: self.size("q_lora_rank", 1 << 24)?,
+            rope: match self.is_v4() {
+                true => Some(self.rope()?),
+                false => None,
+            },
             weight_block: self.weight_block()?,
             swiglu_limit: self.swiglu_limit()?,
             indexer_layers: self.indexer_layers(),
@@ -107,7 +114,7 @@ impl Reader<'_> {
         })
     }
 
-    fn get(&self, key: &str) -> Option<&Value> {
+    pub(super) fn get(&self, key: &str) -> Option<&Value> {
         let nested = self.whole.get("text_config").and_then(|text| text.get(key));
         nested
             .or_else(|| self.whole.get(key))
@@ -170,9 +177,13 @@ impl Reader<'_> {
         }
     }
 
+    fn is_v4(&self) -> bool {
+        self.whole["model_type"] == "deepseek_v4"
+    }
+
     /// V4's layers that compress keys by 4; the official spelling, then transformers'.
     fn indexer_layers(&self) -> Vec<u32> {
-        if self.whole["model_type"] != "deepseek_v4" {
+        if !self.is_v4() {
             return Vec::new();
         }
         let layers_where = |key: &str, is_indexed: &dyn Fn(&Value) -> bool| -> Vec<u32> {
@@ -203,13 +214,17 @@ impl Reader<'_> {
         }
     }
 
-    fn wrong(&self, key: &str, value: &Value, expected: &str) -> CheckpointError {
+    pub(super) fn wrong(&self, key: &str, value: &Value, expected: &str) -> CheckpointError {
+        self.broken(format!(
+            "{key} is {}, expected {expected}",
+            quoted(&value.to_string())
+        ))
+    }
+
+    pub(super) fn broken(&self, found: String) -> CheckpointError {
         CheckpointError::Config {
             path: self.path.to_owned(),
-            found: format!(
-                "{key} is {}, expected {expected}",
-                quoted(&value.to_string())
-            ),
+            found,
             advice: "mend it, or remove the file to use the family's documented values",
         }
     }

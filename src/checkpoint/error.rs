@@ -231,9 +231,9 @@ pub enum CheckpointError {
         /// The layer.
         layer: u32,
     },
-    /// A shared expert is stored in a way that the tool does not decode.
-    #[error("{} in {} has dtype {}, expected {expected}; choose --sublayer rms-norm, or convert it", quoted(.tensor), quoted(.file), quoted(.found))]
-    ExpertType {
+    /// A matrix is stored in a way that the tool does not decode, or not there.
+    #[error("{} in {} has dtype {}, expected {expected}; {advice}", quoted(.tensor), quoted(.file), quoted(.found))]
+    MatrixType {
         /// The stored name.
         tensor: String,
         /// The file.
@@ -242,6 +242,26 @@ pub enum CheckpointError {
         found: String,
         /// What it can be.
         expected: &'static str,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A layer without an indexer is asked for its indexer.
+    #[error("layer {layer} of {} has no indexer, which layers {have} have; choose among these", quoted(.spec))]
+    NoIndexer {
+        /// The layer.
+        layer: u32,
+        /// The argument as given.
+        spec: String,
+        /// The layers with one, as ranges.
+        have: String,
+    },
+    /// No layer's indexer can be read.
+    #[error("{}, needed at layer {layer} indexer; choose other suites, or another checkpoint", .why)]
+    Unindexed {
+        /// The layer.
+        layer: u32,
+        /// Why, naming the checkpoint.
+        why: String,
     },
     /// A row of packed FP4 that would end within a byte.
     #[error("{} in {} packs {columns} values into a row, expected an even number, two per byte; choose --sublayer rms-norm, or check how the checkpoint was written", quoted(.tensor), quoted(.file))]

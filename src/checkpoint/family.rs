@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     config::Config,
     error::{CheckpointError, shape_text},
+    indexer_model::IndexerModel,
 };
 
 /// The widest hidden size accepted; above it a header is hostile, not a model.
@@ -96,12 +97,8 @@ pub struct Model {
     pub swiglu_limit: f64,
     /// How many keys sparse attention selects.
     pub index_topk: Option<usize>,
-    /// Indexer heads.
-    pub index_heads: Option<usize>,
-    /// The width of an indexer head.
-    pub index_head_dim: Option<usize>,
-    /// The rank of the query projection that feeds the indexer.
-    pub q_lora_rank: Option<usize>,
+    /// The indexer, if it is V4's.
+    pub indexer: Option<IndexerModel>,
     /// What had to be assumed, and what is odd, a sentence each.
     pub notes: Vec<String>,
 }
@@ -181,7 +178,7 @@ pub(super) fn conclude(
 
     let family = Family::recognise(given.model_type.as_deref(), hidden);
     let mut notes = Vec::new();
-    let mut assume = |what: &str, value: String| {
+    let mut assume = |what: &str, value: &str| {
         let why = if config.is_some() {
             "config.json does not say"
         } else {
@@ -192,27 +189,28 @@ pub(super) fn conclude(
         ));
     };
     let sinkhorn_iters = given.sinkhorn_iters.unwrap_or_else(|| {
-        assume("hc_sinkhorn_iters", "20".to_owned());
+        assume("hc_sinkhorn_iters", "20");
         20
     });
     let hc_eps = given.hc_eps.unwrap_or_else(|| {
-        assume("hc_eps", "1e-6".to_owned());
+        assume("hc_eps", "1e-6");
         1e-6
     });
     let norm_eps = given.norm_eps.unwrap_or_else(|| {
-        assume("rms_norm_eps", format!("{:e}", family.norm_eps()));
+        assume("rms_norm_eps", &format!("{:e}", family.norm_eps()));
         family.norm_eps()
     });
     let swiglu_limit = given.swiglu_limit.unwrap_or_else(|| {
         if evidence.has_shared_expert {
-            assume("swiglu_limit", "10".to_owned());
+            assume("swiglu_limit", "10");
         }
         10.0
     });
+    let index_topk = given.index_topk.or(family.index_topk());
+    let indexer = IndexerModel::conclude(evidence, config, family, index_topk, &mut assume)?;
     if family == Family::V41Flash && evidence.has_head {
         notes.push("hc_head_* tensors are there, which V4.1 does not have".to_owned());
     }
-    let index = IndexDims::conclude(evidence, given)?;
     Ok(Model {
         family,
         hidden,
@@ -226,10 +224,8 @@ pub(super) fn conclude(
             0.0 => f64::INFINITY,
             limit => limit,
         },
-        index_topk: given.index_topk.or(family.index_topk()),
-        index_heads: index.heads,
-        index_head_dim: index.head_dim,
-        q_lora_rank: index.q_lora_rank,
+        index_topk,
+        indexer,
         notes,
     })
 }
@@ -257,7 +253,7 @@ fn streams(function: Shaped<'_>) -> Result<(usize, usize), CheckpointError> {
 }
 
 /// A configured value must be the tensors' value.
-fn agree(
+pub(super) fn agree(
     key: &'static str,
     configured: Option<usize>,
     found: usize,
@@ -275,53 +271,5 @@ fn agree(
             ),
         }),
         _ => Ok(()),
-    }
-}
-
-/// The indexer's dimensions.
-struct IndexDims {
-    heads: Option<usize>,
-    head_dim: Option<usize>,
-    q_lora_rank: Option<usize>,
-}
-
-impl IndexDims {
-    fn conclude(evidence: &Evidence<'_>, given: &Config) -> Result<Self, CheckpointError> {
-        let mut dims = Self {
-            heads: given.index_heads,
-            head_dim: given.index_head_dim,
-            q_lora_rank: given.q_lora_rank,
-        };
-        if let Some(weights) = evidence.index_weights
-            && let [heads, _] = *weights.shape
-        {
-            agree(
-                "index_n_heads",
-                given.index_heads,
-                heads,
-                weights,
-                "rows give a head count",
-            )?;
-            dims.heads = Some(heads);
-        }
-        if let Some(query) = evidence.index_query
-            && let [rows, rank] = *query.shape
-        {
-            agree(
-                "q_lora_rank",
-                given.q_lora_rank,
-                rank,
-                query,
-                "columns give a rank",
-            )?;
-            dims.q_lora_rank = Some(rank);
-            if let Some(heads) = dims.heads.filter(|&heads| heads > 0 && rows % heads == 0) {
-                let head_dim = rows / heads;
-                let how = "rows give a head width";
-                agree("index_head_dim", given.index_head_dim, head_dim, query, how)?;
-                dims.head_dim = Some(head_dim);
-            }
-        }
-        Ok(dims)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{
     Checkpoint, CheckpointError, Family, Group, ReadBuffers, Site, StoredType, TensorStats, layers,
     locate::Located,
-    names::{HC_PARTS, head_name, norm_name},
+    names::{HC_PARTS, INDEXER_PARTS, head_name, indexer_name, norm_name},
     stats,
 };
 
@@ -36,18 +36,6 @@ pub struct Inventory {
     /// What the layers that are there lack.
     pub missing: Vec<String>,
 }
-
-/// The parts of an indexer that have no block scale.
-const INDEXER_PARTS: [&str; 8] = [
-    "wq_a.weight",
-    "q_norm.weight",
-    "indexer.wq_b.weight",
-    "indexer.weights_proj.weight",
-    "indexer.compressor.wkv.weight",
-    "indexer.compressor.wgate.weight",
-    "indexer.compressor.ape",
-    "indexer.compressor.norm.weight",
-];
 
 impl Checkpoint {
     /// Lists the tensors of interest; reads none of them.
@@ -99,7 +87,7 @@ impl Checkpoint {
     }
 
     /// The layers that have, or by the configuration should have, an indexer.
-    fn indexed_layers(&self) -> BTreeSet<u32> {
+    pub(super) fn indexed_layers(&self) -> BTreeSet<u32> {
         let configured = self
             .found
             .config
@@ -128,7 +116,7 @@ impl Checkpoint {
             expected.extend(Site::ALL.map(|site| norm_name(Some((layer, site)))));
             // V4.1 shares indexers between layers, so that no layer must have all its parts.
             if indexed.contains(&layer) && self.model.family != Family::V41Flash {
-                expected.extend(INDEXER_PARTS.map(|part| format!("layers.{layer}.attn.{part}")));
+                expected.extend(INDEXER_PARTS.map(|part| indexer_name(layer, part)));
             }
         }
         if self.model.family != Family::V41Flash {

@@ -12,7 +12,9 @@
 //! | `family` | dimensions and constants of the model |
 //! | `layers`, `hc` | which layers are complete; a site's weights |
 //! | `norm`, `head`, `embedding`, `shared_expert` | the other weights of a chain of layers |
+//! | `indexer`, `indexer_model`, `rope` | a layer's indexer: weights, dimensions, rotary embedding |
 //! | `values` | a tensor of plain floats, checked and read whole |
+//! | `matrix` | a matrix of plain floats, FP8 or FP4 codes, dequantised |
 //! | `dtype` | stored types, decoded without loss to f32 |
 //! | `synthetic` | weights with the published statistics |
 //! | `write` | a synthetic checkpoint on disk |
@@ -26,12 +28,16 @@ mod family;
 mod hc;
 mod head;
 mod index;
+mod indexer;
+mod indexer_model;
 mod inventory;
 mod json;
 mod layers;
 mod locate;
+mod matrix;
 mod names;
 mod norm;
+mod rope;
 pub(crate) mod shard;
 mod shared_expert;
 mod site;
@@ -46,8 +52,12 @@ pub use error::CheckpointError;
 pub use family::{Family, Model};
 pub use hc::HcWeights;
 pub use head::HeadWeights;
+pub use indexer::IndexerWeights;
+pub use indexer_model::IndexerModel;
 pub use inventory::{Inventory, Item};
+pub use matrix::{Fp8Blocks, Linear};
 pub use names::Group;
+pub use rope::{Rope, Yarn};
 pub use shared_expert::SharedExpert;
 pub use site::{NonFinite, Site, SourceKind};
 pub use stats::{ReadBuffers, TensorStats};

@@ -67,9 +67,26 @@ pub(super) fn norm_name(place: Option<(u32, Site)>) -> String {
 /// The matrices of a shared expert: gate, down and up.
 pub(super) const EXPERT_PARTS: [&str; 3] = ["w1", "w2", "w3"];
 
-/// The official name of one matrix of a layer's shared expert, or of its block scales.
-pub(super) fn expert_name(layer: u32, part: &str, tensor: &str) -> String {
-    format!("layers.{layer}.ffn.shared_experts.{part}.{tensor}")
+/// The official name of one matrix of a layer's shared expert, less the `.weight`, or `.scale` of its block scales.
+pub(super) fn expert_name(layer: u32, part: &str) -> String {
+    format!("layers.{layer}.ffn.shared_experts.{part}")
+}
+
+/// The parts of an indexer, and of the query projection that feeds it, without their block scales.
+pub(super) const INDEXER_PARTS: [&str; 8] = [
+    "wq_a.weight",
+    "q_norm.weight",
+    "indexer.wq_b.weight",
+    "indexer.weights_proj.weight",
+    "indexer.compressor.wkv.weight",
+    "indexer.compressor.wgate.weight",
+    "indexer.compressor.ape",
+    "indexer.compressor.norm.weight",
+];
+
+/// The official name of one of them.
+pub(super) fn indexer_name(layer: u32, part: &str) -> String {
+    format!("layers.{layer}.attn.{part}")
 }
 
 /// The official name of the token embedding.

@@ -43,6 +43,73 @@ pub(super) fn plain_float(located: &Located) -> Result<StoredType, CheckpointErr
         })
 }
 
+/// A group of tensors being read whole, whose official names, types, shapes and stored bytes enter a digest.
+pub(super) struct Reading<'a> {
+    checkpoint: &'a Checkpoint,
+    /// Where, for a sentence that ends in "needed at".
+    needed: String,
+    nonfinite: NonFinite,
+    digest: Sha256,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(checkpoint: &'a Checkpoint, needed: String, nonfinite: NonFinite) -> Self {
+        Self {
+            checkpoint,
+            needed,
+            nonfinite,
+            digest: Sha256::new(),
+        }
+    }
+
+    /// All bytes of a tensor of this official name.
+    pub(super) fn bytes(
+        &mut self,
+        located: &Located,
+        name: &str,
+    ) -> Result<Vec<u8>, CheckpointError> {
+        let mut bytes = Vec::new();
+        self.checkpoint.visit(located, &mut Vec::new(), |piece| {
+            bytes.extend_from_slice(piece);
+        })?;
+        self.digest
+            .update(format!("{name}\n{}\n{:?}\n", located.dtype, located.shape));
+        self.digest.update(&bytes);
+        Ok(bytes)
+    }
+
+    /// The values of a tensor of plain floats, exactly as stored.
+    pub(super) fn plain(
+        &mut self,
+        located: &Located,
+        name: &str,
+    ) -> Result<Vec<f32>, CheckpointError> {
+        let stored = plain_float(located)?;
+        let bytes = self.bytes(located, name)?;
+        let mut values = Vec::with_capacity(bytes.len() / stored.bytes());
+        stored.decode_into(&bytes, &mut values);
+        self.refuse_nonfinite(&values, located)?;
+        Ok(values)
+    }
+
+    /// An error if there are such values and they are not allowed.
+    pub(super) fn refuse_nonfinite(
+        &self,
+        values: &[f32],
+        located: &Located,
+    ) -> Result<(), CheckpointError> {
+        match self.nonfinite {
+            NonFinite::Refuse => refuse_nonfinite(values, located, &self.needed),
+            NonFinite::Allow => Ok(()),
+        }
+    }
+
+    /// The digest of all that was read, in that order.
+    pub(super) fn digest(self) -> [u8; 32] {
+        self.digest.finalize().into()
+    }
+}
+
 /// The tensor must have the shape that the model calls for.
 pub(super) fn check_shape(
     model: &Model,
@@ -58,12 +125,30 @@ pub(super) fn check_shape(
 
 /// The sentence of a tensor that has not the shape that the model calls for.
 pub(super) fn wrong_shape(model: &Model, located: &Located, expected: &[usize]) -> CheckpointError {
+    let because = format!("hidden size {} and {} streams", model.hidden, model.hc);
+    wrong_shape_for(located, expected, &because)
+}
+
+/// The tensor must have a shape; `because` says what that follows from.
+pub(super) fn check_shape_for(
+    located: &Located,
+    expected: &[usize],
+    because: &str,
+) -> Result<(), CheckpointError> {
+    if located.shape == expected {
+        Ok(())
+    } else {
+        Err(wrong_shape_for(located, expected, because))
+    }
+}
+
+fn wrong_shape_for(located: &Located, expected: &[usize], because: &str) -> CheckpointError {
     CheckpointError::WrongShape {
         tensor: located.stored.clone(),
         file: located.file.clone(),
         found: shape_text(&located.shape),
         expected: shape_text(expected),
-        because: format!(" for hidden size {} and {} streams", model.hidden, model.hc),
+        because: format!(" for {because}"),
     }
 }
 

@@ -110,7 +110,7 @@ impl SyntheticModel {
                 site: Some(Site::Ffn),
                 group: Group::SharedExpert,
                 role,
-                name: expert_name(layer, part, name),
+                name: format!("{}.{name}", expert_name(layer, part)),
                 dtype,
                 shape: shape.to_vec(),
             };
@@ -293,6 +293,15 @@ impl SyntheticModel {
             model["index_n_heads"] = index.heads.into();
             model["index_head_dim"] = INDEX_HEAD_DIM.into();
             model["index_topk"] = index.topk.into();
+            model["qk_rope_head_dim"] = ROPE_DIMS.into();
+            model["compress_rope_theta"] = 160_000.into();
+            model["rope_scaling"] = json!({
+                "type": "yarn",
+                "factor": 16,
+                "original_max_position_embeddings": 65_536,
+                "beta_fast": 32,
+                "beta_slow": 1,
+            });
         }
         let mut config = match self {
             Self::V41 => json!({ "model_type": "deepseek_v41", "text_config": model }),
@@ -335,6 +344,9 @@ pub(super) const HC: usize = 4;
 const VOCABULARY: usize = 1024;
 
 const INDEX_HEAD_DIM: usize = 128;
+
+/// How much of a head turns with its position.
+const ROPE_DIMS: usize = 64;
 
 /// A synthetic model's dimensions.
 #[derive(Clone, Copy, Debug)]
