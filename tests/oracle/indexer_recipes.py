@@ -113,6 +113,7 @@ def hadamard(x):
     return x * f32(width**-0.5)
 
 
+# Of one recipe both or neither; two names, so that a test can leave out one.
 hadamard_of_q = hadamard_of_k = hadamard
 
 

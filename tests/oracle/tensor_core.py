@@ -26,7 +26,7 @@ class Unit:
 
 
 def unit(kind, arch):
-    """`tf32`, `bf16` or `f16` with fp32 accumulation on sm_80 to sm_120; `e4m3` where there is one instruction of it."""
+    """`tf32`, `bf16` or `f16` with fp32 accumulation on sm_80 to sm_120; `e4m3` where one instruction does it."""
     if kind == "e4m3":
         # sm_90: wgmma. Its accumulator and sm_89's hold 13 fraction bits.
         return {
