@@ -3,12 +3,15 @@
 bf16: 7 fraction bits, fp32's exponents. TF32: 10 fraction bits, fp32's exponents. f16: 10 fraction
 bits, exponents from -14. All keep subnormals. `conversions` of the specification: nearest-even adds
 half an ulp less one plus the last kept bit, ties-away adds half an ulp, truncation masks.
+e4m3: 3 fraction bits, exponents from -6, up to 448. e2m1: 1 fraction bit, exponents from 0, up to 6.
 """
 
 import numpy as np
 
 # Fraction bits and smallest normal exponent.
-GRID = {"F32": (23, -126), "BF16": (7, -126), "F16": (10, -14), "TF32": (10, -126)}
+GRID = {"F32": (23, -126), "BF16": (7, -126), "F16": (10, -14), "TF32": (10, -126), "E4M3": (3, -6), "E2M1": (1, 0)}
+# The largest value of the formats that saturate.
+LARGEST = {"E4M3": 448.0, "E2M1": 6.0}
 # A zero operand's exponent is never used: far below every floor, and two of them fit in 16 bits.
 NO_EXPONENT = -10000
 
@@ -120,3 +123,10 @@ def fma(x, y, z):
 def add(x, y):
     """fp32 addition."""
     return (np.asarray(x, np.float32) + np.asarray(y, np.float32)).astype(np.float32)
+
+
+def saturated(x, dtype):
+    """fp32 to e4m3 or e2m1, nearest, ties to even, beyond the largest value that one; as fp32."""
+    x = np.clip(np.asarray(x, np.float64), -LARGEST[dtype], LARGEST[dtype])
+    step = ulp(x, dtype)
+    return (np.rint(x / step) * step).astype(np.float32)

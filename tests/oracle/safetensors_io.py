@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-_PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "U8": "|u1", "U16": "<u2", "U32": "<u4"}
+_PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "U8": "|u1", "U16": "<u2", "U32": "<u4", "I64": "<i8"}
 # Read as codes: what they stand for takes a second tensor.
 _PLAIN |= {"F8_E4M3": "|u1", "F8_E8M0": "|u1", "I8": "|u1"}
 
@@ -71,11 +71,11 @@ def read_one(path, name):
 
 
 def write(path, tensors):
-    """A file of F32 and F64 arrays, by name."""
+    """A file of F32, F64 and I64 arrays, by name; one of uint16 is the bits of BF16."""
     header, data = {}, b""
     for name, values in tensors.items():
-        dtype = {4: "F32", 8: "F64"}[values.itemsize]
-        raw = np.ascontiguousarray(values, _PLAIN[dtype]).tobytes()
+        dtype = {"f4": "F32", "f8": "F64", "i8": "I64", "u2": "BF16"}[values.dtype.str[1:]]
+        raw = np.ascontiguousarray(values).tobytes()
         offsets = [len(data), len(data) + len(raw)]
         header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": offsets}
         data += raw

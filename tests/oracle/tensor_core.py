@@ -2,9 +2,9 @@
 
 block(a, b, c): exact products and c are aligned to the largest exponent (the raw sum of the
 operands' exponents, never below e0), truncated toward zero to F fraction bits, added exactly, and
-the sum is truncated to fp32. Every quantity is exact in f64: a product has at most 22 bits, an
-aligned term is an integer below 2^(F+2), and 16 of them stay below 2^53. An instruction longer than
-a block is a chain of blocks. Source: published models and recorded vectors.
+the sum is truncated to fp32, or to fewer bits of it. Every quantity is exact in f64: a product has at
+most 22 bits, an aligned term is an integer below 2^(F+2), and 32 of them stay below 2^53. An
+instruction longer than a block is a chain of blocks. Source: published models and recorded vectors.
 """
 
 from dataclasses import dataclass
@@ -22,19 +22,28 @@ class Unit:
     fraction: int
     floor: int
     dtype: str
+    kept: int = formats.GRID["F32"][0]
 
 
 def unit(kind, arch):
-    """`tf32`, `bf16` or `f16` with fp32 accumulation on sm_80 to sm_120."""
+    """`tf32`, `bf16` or `f16` with fp32 accumulation on sm_80 to sm_120; `e4m3` where one instruction does it."""
+    if kind == "e4m3":
+        # sm_90: wgmma. Its accumulator and sm_89's hold 13 fraction bits.
+        return {
+            "sm_89": Unit(16, 13, -133, "E4M3", 13),
+            "sm_90": Unit(32, 13, -133, "E4M3", 13),
+            "sm_100": Unit(32, 25, -133, "E4M3"),
+            "sm_120": Unit(32, 25, -133, "E4M3"),
+        }[arch]
     old = arch in ("sm_80", "sm_86", "sm_87", "sm_89")
     block = {"tf32": 8, "bf16": 16, "f16": 16}[kind]
     return Unit(block // 2 if old else block, 24 if old else 25, -132 if old else -133, kind.upper())
 
 
-def _truncate_to_f32(value):
-    """f64 to fp32 toward zero: overflow is infinite, nothing left is +0."""
-    fraction, least = formats.GRID["F32"]
-    bits = value.view(np.int64) & ~np.int64((1 << 29) - 1)
+def _truncate_to_f32(value, fraction):
+    """f64 to fp32 with so many fraction bits, toward zero: overflow is infinite, nothing left is +0."""
+    least = formats.GRID["F32"][1]
+    bits = value.view(np.int64) & ~np.int64((1 << (52 - fraction)) - 1)
     out = bits.view(np.float64)
     small = np.abs(value) < 2.0**least
     if small.any():
@@ -51,7 +60,7 @@ def _step(rule, product, exponent, c):
     total = np.trunc(c * scale)
     for term in product:
         total += np.trunc(term * scale)
-    return _truncate_to_f32(total / scale)
+    return _truncate_to_f32(total / scale, rule.kept)
 
 
 def _specials(product, c, out):
