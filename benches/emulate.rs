@@ -168,7 +168,8 @@ fn inputs(criterion: &mut Criterion) {
     let checkpoint = flash();
     let mut group = criterion.benchmark_group("inputs");
     group.throughput(Throughput::Elements((TOKENS * DEPTH) as u64));
-    for kind in [Inputs::Normal, Inputs::Copies, Inputs::Scaled(100.0)] {
+    let scaled = Inputs::Scaled(100.0);
+    for kind in [Inputs::Normal, Inputs::Copies, Inputs::Correlated, scaled] {
         let made = Activations::open(&kind, 0, checkpoint.model()).expect("no file");
         group.bench_function(kind.to_string(), |bencher| {
             one_thread().install(|| bencher.iter(|| made.tokens(0, Site::Attn, 0..TOKENS)));

@@ -6,8 +6,9 @@
 //! assembler said of its registers and spills. Builds that come out the same are compiled once.
 //!
 //! Beside the catalogue stand recipes of one switch each, since every built-in one has the same
-//! epilogue; the recombinations, which belong to no mixing recipe; and what the recorded vectors are made
-//! with, each matrix instruction by itself and the conversions. Launches are few: see `LAUNCHES`.
+//! epilogue; the recombinations, which belong to no mixing recipe; the indexer's recipes, and some of one switch each;
+//! and what the recorded vectors are made with, each matrix instruction by itself and the conversions. Launches are
+//! few: see `LAUNCHES`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,13 +25,17 @@ use ulpdrift::{
     backend::cuda::{
         device,
         nvrtc::Nvrtc,
-        options::{self, Build, Shape, Stored, StreamShape, Target},
+        options::{self, Build, Dot, IndexShape, Shape, Stored, StreamShape, Target},
         source::{Kernel, Sources},
     },
     recipe::{
         Contraction, Epilogue, Mean, MixRecipe, Order, Recombine, RecombineOrder, Rsqrt, Sigmoid,
         SinkhornDivision, SinkhornEps, SplitRule, SquareSum, Storage,
         catalogue::{builtin, fp32},
+        indexer::{
+            self, DotUnit, HeadOrder, Held, IndexRecipe, Quantiser, Reduce, Reduction, Relu,
+            ScaleFormat, ScalePosition, Scaling, Selector,
+        },
         splits::{Boundaries, Launch, SplitCount},
     },
     tensor_core::{Arch, Family, Instruction},
@@ -42,6 +47,8 @@ const OUTPUTS: usize = 24;
 const HC: usize = 4;
 /// Columns of a stream.
 const WIDTH: usize = 4096;
+/// Index heads, values of each, keys.
+const INDEX: (usize, usize, usize) = (64, 128, 16384);
 /// Multiprocessors of the device that the kernels are laid out for.
 const SMS: usize = 132;
 /// Batches and how x is stored. Small ones share ranges out, over blocks of one warp and of four, here where they end
@@ -90,6 +97,7 @@ struct Arguments {
 struct Wanted {
     kernel: Kernel,
     options: Vec<String>,
+    own_arch_only: bool,
 }
 
 /// What a build is for.
@@ -128,6 +136,7 @@ struct Manifest {
 enum Recipe {
     Mix(Box<MixRecipe>),
     Recombine(Recombine),
+    Index(Box<IndexRecipe>),
     Tiles(Tiles),
     Convert(Convert),
 }
@@ -151,6 +160,7 @@ impl Recipe {
         match self {
             Self::Mix(recipe) => mix_builds(recipe, x, arch),
             Self::Recombine(recipe) => vec![recombine_build(recipe, x)],
+            Self::Index(recipe) => index_builds(recipe, arch),
             Self::Tiles(tiles) => {
                 let has_it = arch.rule(tiles.instruction).is_ok();
                 let build = has_it.then(|| options::tiles(tiles.instruction, 1));
@@ -258,6 +268,10 @@ fn recipes() -> BTreeMap<String, Recipe> {
     let convert = ("conversions".to_owned(), Recipe::Convert(Convert {}));
     mix.map(|recipe| (recipe.name.clone(), Recipe::Mix(Box::new(recipe))))
         .chain(recombine.map(|(name, recipe)| (name.to_owned(), Recipe::Recombine(recipe))))
+        .chain(index_recipes().map(|recipe| {
+            let title = IndexRecipe::title(&recipe.name);
+            (title, Recipe::Index(Box::new(recipe)))
+        }))
         .chain(tiles())
         .chain([convert])
         .collect()
@@ -275,6 +289,52 @@ fn tiles() -> impl Iterator<Item = (String, Recipe)> {
         };
         (instruction.to_string(), Recipe::Tiles(tiles))
     })
+}
+
+/// The indexer's catalogue, and recipes of switches that it does not turn.
+fn index_recipes() -> impl Iterator<Item = IndexRecipe> {
+    let plain = indexer::catalogue::fp32;
+    let reduced = |name: &str, steps| IndexRecipe {
+        name: format!("fp32, {name}"),
+        reduction: Reduction::Steps(steps),
+        ..plain()
+    };
+    let of_order = |order| Reduce {
+        order,
+        ..Reduce::default()
+    };
+    let tree = reduced("tree", of_order(HeadOrder::Tree));
+    let chunks = reduced("chunks", of_order(HeadOrder::ChunksOfEight));
+    let bf16 = Reduce {
+        sum: Storage::Bf16,
+        relu: Relu::Absent,
+        contraction: Contraction::Fma,
+        ..Reduce::default()
+    };
+    let bf16 = reduced("bf16 sums", bf16);
+    let codes = |unit, block, scale| {
+        let mut recipe = reduced(
+            "codes",
+            Reduce {
+                scale,
+                ..Reduce::default()
+            },
+        );
+        let format = Quantiser::E4m3 {
+            scale: ScaleFormat::F32,
+            block,
+            scaling: Scaling::Divide,
+            held: Held::Codes,
+        };
+        recipe.name = format!("e4m3 blocks of {block}, {unit:?}");
+        (recipe.query.format, recipe.key.format, recipe.unit) = (format, format, unit);
+        recipe
+    };
+    let early = codes(DotUnit::MmaF16K16, 128, ScalePosition::BeforeRelu);
+    let blocks = [DotUnit::FmaF32, DotUnit::MmaTf32K8, DotUnit::Fp8K32]
+        .map(|unit| codes(unit, 32, ScalePosition::InProduct));
+    let all = indexer::catalogue::builtin().into_iter();
+    all.chain([tree, chunks, bf16, early]).chain(blocks)
 }
 
 /// The recombinations with a name, and one that stores its terms in fp32.
@@ -368,6 +428,7 @@ fn wanted(recipes: &BTreeMap<String, Recipe>, arch: Arch) -> BTreeMap<Wanted, BT
                 let wanted = Wanted {
                     kernel: build.kernel,
                     options: build.options,
+                    own_arch_only: build.own_arch_only,
                 };
                 let purpose = Purpose {
                     recipe: recipe_name.clone(),
@@ -406,6 +467,16 @@ fn mix_builds(recipe: &MixRecipe, x: Stored, arch: Arch) -> Vec<Build> {
     builds
 }
 
+/// The logits, where the arch has the recipe's unit and there is a kernel with it, and the exact selection.
+fn index_builds(recipe: &IndexRecipe, arch: Arch) -> Vec<Build> {
+    let (heads, width, keys) = INDEX;
+    let shape = IndexShape::of(recipe, (1, heads), (keys, width));
+    let logits = Dot::of(recipe, arch).ok();
+    let logits = logits.map(|dot| options::index_logits(recipe, arch, dot, shape));
+    let exact = (recipe.select == Selector::Exact).then(|| options::top_k(1));
+    logits.into_iter().chain(exact).collect()
+}
+
 /// What the sublayer made, stored as x is.
 fn recombine_build(recipe: &Recombine, x: Stored) -> Build {
     let shape = StreamShape {
@@ -442,6 +513,7 @@ fn with_options(build: &Wanted, options: &[String]) -> Build {
     };
     Build {
         kernel: build.kernel,
+        own_arch_only: build.own_arch_only,
         options: [&build.options[..], options].concat(),
         grid: nowhere,
     }

@@ -104,6 +104,20 @@ __device__ __forceinline__ void copy_16(void* to, const void* from) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 
+// The same with half of the line: two chunks of 32 bytes of a row are in it.
+__device__ __forceinline__ void copy_16_of_64(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global.L2::64B [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+
+// The same of what is read once and does not fit the second-level cache: it makes way there before what is read again.
+__device__ __forceinline__ void copy_16_once(void* to, const void* from) {
+    unsigned long long first;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                 "l"(from), "l"(first)
+                 : "memory");
+}
+
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits until at most PENDING groups of copies are on their way.

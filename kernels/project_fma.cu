@@ -125,7 +125,7 @@ __device__ __forceinline__ void fetch_step(Stage& stage, const Inputs& in, int l
     for (int i = 0; i < X_EACH; ++i) {
         const u32 row = (u32)first + ROWS_APART * i;
         if (X_EACH * STEPS > X_COUNT && row >= TOKENS) break;
-        copy_16(&stage.x[row][((u32)lane % PIECES ^ swizzled(row)) * PIECE], x);
+        copy_16_of_64(&stage.x[row][((u32)lane % PIECES ^ swizzled(row)) * PIECE], x);
         if (FULL || in.first_token + (int)row + ROWS_APART < in.tokens) x += (long long)ROWS_APART * in.depth;
     }
     const float* w = in.w + (long long)k * WIDTH;
@@ -133,7 +133,7 @@ __device__ __forceinline__ void fetch_step(Stage& stage, const Inputs& in, int l
     for (int i = 0; i < W_EACH; ++i) {
         const int at = 4 * (lane + TEAM * (W_EACH * step + i));
         if (TEAM * W_EACH * STEPS > W_PIECES && at >= CHUNK * WIDTH) break;
-        copy_16(&stage.w[0][at], w + at);
+        copy_16_of_64(&stage.w[0][at], w + at);
     }
 }
 
@@ -147,7 +147,7 @@ __device__ __forceinline__ void fetch_some(Stage& stage, const Inputs& in, int l
     }
 #pragma unroll 1
     for (int i = lane; i < W_PIECES; i += TEAM) {
-        if (k + 4 * i / WIDTH < end) copy_16(&stage.w[0][4 * i], in.w + (long long)k * WIDTH + 4 * i);
+        if (k + 4 * i / WIDTH < end) copy_16_of_64(&stage.w[0][4 * i], in.w + (long long)k * WIDTH + 4 * i);
     }
 }
 

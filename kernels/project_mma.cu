@@ -110,7 +110,12 @@ __device__ __forceinline__ void fetch_x(Stage& stage, const Pieces& pieces, cons
         if (row >= TOKENS) continue;
         X* piece = &stage.x[row][pieces.k];
 #if VECTOR
-        if (at.k + pieces.k < at.end) copy_16(piece, pieces.from[i] + at.k);
+        if (at.k + pieces.k >= at.end) continue;
+        // A batch whose tiles alone fill the device has more x than the cache holds, and all blocks read the weights.
+        if (WHOLE && PRODUCTS == 1)
+            copy_16_once(piece, pieces.from[i] + at.k);
+        else
+            copy_16(piece, pieces.from[i] + at.k);
 #else
 #pragma unroll
         for (int j = 0; j < Pieces::WIDTH; ++j) {
@@ -406,11 +411,17 @@ __device__ __forceinline__ void project_tile(Shared& shared, const Inputs& in, c
 #endif
 #else
         float* to = partials + (long long)range * in.tokens * in.outputs;
+        // Where rows of outputs begin at 8 bytes, neighbours go in one store.
+        const bool in_pairs = in.outputs % 2 == 0;
         FOR_EACH_SUM(n, i) {
             const long long index = index_of(in, n, i);
-            if (index >= 0) to[index] = tile.sum[n][i];
-            tile.sum[n][i] = 0.0f;
+            if (index < 0) continue;
+            if (!in_pairs)
+                to[index] = tile.sum[n][i];
+            else if (i % 2 == 0)
+                *(float2*)&to[index] = float2{tile.sum[n][i], tile.sum[n][i + 1]};
         }
+        FOR_EACH_SUM(n, i) tile.sum[n][i] = 0.0f;
 #endif
     }
 #if WHOLE

@@ -13,6 +13,7 @@ pub mod format;
 pub mod gate;
 pub mod measure;
 pub mod random;
+pub mod ranking;
 pub mod recipe;
 pub mod report;
 pub mod suite;

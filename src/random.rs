@@ -38,6 +38,12 @@ pub enum Purpose {
     Tokens = 4,
     /// A perturbation of the streams before a layer; token = row.
     Perturbation = 5,
+    /// What the tokens of a passage of `correlated` have in common; token = passage.
+    Passages = 6,
+    /// What the tokens of a phrase of `correlated` have in common; token = phrase.
+    Phrases = 7,
+    /// The parameters of a known bug of the indexer, and of the input that triggers it; token = bug.
+    Fault = 8,
     /// A synthetic weight; layer and token say which one (see `checkpoint::synthetic`).
     Weight = 16,
     /// Where the wide entries of a heavy-tailed synthetic weight lie.

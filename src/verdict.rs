@@ -14,31 +14,40 @@
 //! which one has the name of a mixing kernel's. `streams` takes the place of `mixes`, `streams_bf16` that of the deepest
 //! stage.
 //!
+//! So are those of suite indexer: `logits` takes the place of both. A certificate is structural as well (see
+//! [`certificate`](crate::measure::certificate)), and noise keeps [`VerdictLimits::noise_kept_at_2k`] of the true top k
+//! among the 2k that it selects. What q and k themselves are off by is shown and not judged: their format was chosen. Nor
+//! is an indexer broken by a cosine: four bits leave a logit one of 0.98.
+//!
 //! A library's product has no bound, because what it does inside is not known: it is judged by the truth
 //! alone, and its sentence says so.
 //!
 //! Every comparison is written so that NaN counts as the worse side, and so does a cosine gap that
 //! is missing; a `rel_l2` that is not finite, at any stage, is never noise.
 
+mod bugs;
 mod failures;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
 use crate::report::{
     Class, Key, NonFinite, Record, Verdict,
     number::{exact, plain, sci, share},
-    summary::{at_stage, deepest_streams, median, mix_rows, suite_rows, values, variants, worst},
+    summary::{
+        at_stage, deepest_streams, mean, median, mix_rows, suite_rows, values, variants, worst,
+    },
 };
 
+pub use bugs::{explain, judge_bugs};
 pub use failures::failures;
 
 /// The recipe whose own error is the yardstick of `exact`.
 pub const YARDSTICK: &str = "fp32";
 
 /// The suites a full verdict rests on; those without a row are named in the sentence.
-const SUITES: [&str; 3] = ["mix", "chain", "indexer"];
+const SUITES: [&str; 2] = ["mix", "chain"];
 
 /// What is judged: the variants of one kernel.
 struct Kernel {
@@ -50,6 +59,9 @@ struct Kernel {
     decisive: &'static str,
     /// Its stages, the deepest last.
     stages: &'static [&'static str],
+    /// Whether a cosine below the limit makes it useless. Four bits leave a logit a cosine of 0.98 and nine of ten keys
+    /// of the selection: what that costs is said by the keys, and what is a bug by the certificates.
+    has_direction: bool,
 }
 
 const MIXING: Kernel = Kernel {
@@ -57,6 +69,7 @@ const MIXING: Kernel = Kernel {
     noun: "",
     decisive: "mixes",
     stages: &["dot", "mixes", "pre", "post", "comb", "y", "y_bf16"],
+    has_direction: true,
 };
 
 const RECOMBINATION: Kernel = Kernel {
@@ -64,6 +77,15 @@ const RECOMBINATION: Kernel = Kernel {
     noun: "recombine ",
     decisive: "streams",
     stages: &["streams", "streams_bf16"],
+    has_direction: true,
+};
+
+const INDEXER: Kernel = Kernel {
+    suite: "indexer",
+    noun: "indexer ",
+    decisive: "logits",
+    stages: &["logits"],
+    has_direction: false,
 };
 
 /// Where one verdict ends and the next begins. A thresholds file can move them in `[verdict]`.
@@ -76,6 +98,8 @@ pub struct VerdictLimits {
     pub broken_cosine: f64,
     /// A ratio of error to bound above this is structural.
     pub bound_ratio: f64,
+    /// An indexer that keeps less of the true top k among its 2k is more than noise.
+    pub noise_kept_at_2k: f64,
 }
 
 impl Default for VerdictLimits {
@@ -84,11 +108,12 @@ impl Default for VerdictLimits {
             noise_cosine_gap: 1e-4,
             broken_cosine: 0.99,
             bound_ratio: 1.0,
+            noise_kept_at_2k: 0.999,
         }
     }
 }
 
-/// A verdict per variant of the mixing kernel, then per recombination, in file order.
+/// A verdict per variant of the mixing kernel, then per recombination and per indexer, in file order.
 ///
 /// `yardstick` is where the rows of [`YARDSTICK`] are looked up: the same rows, or those of a run
 /// made for the comparison alone. Without them nothing is `exact`. A variant of `non_finite` is broken even where the
@@ -121,23 +146,35 @@ pub fn judge(
         };
         verdicts.push(evidence.verdict(variant, &suites, &not_run));
     }
-    let fp32 = Yardstick::of(yardstick, &RECOMBINATION);
-    for variant in variants(records) {
-        let rows = suite_rows(records, RECOMBINATION.suite, variant);
-        if rows.is_empty() {
-            continue;
+    for kernel in [&RECOMBINATION, &INDEXER] {
+        let fp32 = Yardstick::of(yardstick, kernel);
+        for variant in variants(records) {
+            let mut rows = suite_rows(records, kernel.suite, variant);
+            rows.retain(|row| kernel.judges(row));
+            if rows.is_empty() {
+                continue;
+            }
+            let evidence = Evidence {
+                kernel,
+                rows: &rows,
+                chain: &[],
+                ended: None,
+                fp32: &fp32,
+                limits,
+            };
+            verdicts.push(evidence.verdict(variant, &[kernel.suite], &[]));
         }
-        let evidence = Evidence {
-            kernel: &RECOMBINATION,
-            rows: &rows,
-            chain: &[],
-            ended: None,
-            fp32: &fp32,
-            limits,
-        };
-        verdicts.push(evidence.verdict(variant, &[RECOMBINATION.suite], &[]));
     }
     verdicts
+}
+
+impl Kernel {
+    /// Whether a row of its suite counts: the stages of an indexer that it does not name are operands, but for its
+    /// selections.
+    fn judges(&self, record: &Record) -> bool {
+        let stage = record.key.stage.as_deref().unwrap_or_default();
+        self.suite != INDEXER.suite || stage == "top_k" || self.stages.contains(&stage)
+    }
 }
 
 /// What makes two rows of the decisive stage comparable across recipes: everything of the key but the
@@ -148,6 +185,8 @@ struct Case<'a> {
     site: Option<&'a str>,
     inputs: &'a str,
     tokens: u64,
+    context: Option<u64>,
+    query_set: Option<&'a str>,
     seed: u64,
 }
 
@@ -158,6 +197,8 @@ impl<'a> Case<'a> {
             site: key.site.as_deref(),
             inputs: &key.inputs,
             tokens: key.tokens,
+            context: key.context,
+            query_set: key.query_set.as_deref(),
             seed: key.seed,
         }
     }
@@ -259,6 +300,9 @@ impl Evidence<'_> {
                 ));
             }
         }
+        if !self.kernel.has_direction {
+            return None;
+        }
         let low = worst(self.rows, "cosine")?;
         let limit = self.limits.broken_cosine;
         let is_aligned = low.value >= limit;
@@ -281,6 +325,13 @@ impl Evidence<'_> {
                     "{count} outputs finite where the truth is not in {whereabouts}"
                 ));
             }
+        }
+        if let Some(high) = worst(self.rows, "certificates").filter(|high| high.value > 0.0) {
+            let count = high.value;
+            let whereabouts = whereabouts(high.record);
+            return Some(format!(
+                "{count} findings that no rounding explains in {whereabouts}"
+            ));
         }
         let high = worst(self.rows, "bound_ratio")?;
         let limit = self.limits.bound_ratio;
@@ -313,12 +364,30 @@ impl Evidence<'_> {
         let gap = worst(&deepest, "cosine_gap")?;
         let limit = self.limits.noise_cosine_gap;
         let is_noise = gap.value < limit;
+        if let Some(reason) = self.loses_keys().filter(|_| is_noise) {
+            return Some(reason);
+        }
         (!is_noise).then(|| {
             let whereabouts = whereabouts(gap.record);
             let limit = exact(limit);
             format!(
                 "cosine_gap {} in {whereabouts}, not below {limit}",
                 sci(gap.value, 3)
+            )
+        })
+    }
+
+    /// How an indexer keeps too few of the true keys even among twice as many.
+    fn loses_keys(&self) -> Option<String> {
+        let low = worst(self.rows, "kept_at_2k")?;
+        let limit = self.limits.noise_kept_at_2k;
+        let keeps = low.value >= limit;
+        (!keeps).then(|| {
+            format!(
+                "{} of the true keys are among twice as many in {}, limit {}",
+                plain(low.value, 4),
+                whereabouts(low.record),
+                exact(limit)
             )
         })
     }
@@ -370,9 +439,17 @@ impl Evidence<'_> {
     }
 
     fn sites(&self) -> String {
-        match at_stage(self.rows, self.kernel.decisive).len() {
-            1 => "1 site".to_owned(),
-            sites => format!("{sites} sites"),
+        let mut places: Vec<String> = at_stage(self.rows, self.kernel.decisive)
+            .iter()
+            .map(|record| record.key.place())
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        match (places.len(), self.kernel.suite == INDEXER.suite) {
+            (1, false) => "1 site".to_owned(),
+            (1, true) => "1 layer".to_owned(),
+            (sites, false) => format!("{sites} sites"),
+            (layers, true) => format!("{layers} layers"),
         }
     }
 
@@ -411,6 +488,7 @@ impl Evidence<'_> {
         if decisive.is_empty() {
             return facts;
         }
+        facts.extend(self.selections());
         facts.push(match worst(rows, "bound_ratio") {
             Some(high) => format!("bound_ratio {}", share(high.value)),
             None => "without a bound, so that a bug cannot be told from rounding".to_owned(),
@@ -419,10 +497,41 @@ impl Evidence<'_> {
     }
 }
 
+impl Evidence<'_> {
+    /// The share of the true keys that an indexer selects, at every k, over all queries.
+    fn selections(&self) -> Option<String> {
+        let of_all = self
+            .rows
+            .iter()
+            .filter(|row| row.key.query_set.as_deref() == Some("all"));
+        let ks: BTreeSet<u32> = of_all.clone().filter_map(|row| row.key.k).collect();
+        let at = |k: &u32| {
+            let rows: Vec<&Record> = of_all
+                .clone()
+                .filter(|row| row.key.k == Some(*k))
+                .copied()
+                .collect();
+            let recall = mean(&values(&rows, "recall"))?;
+            let worst = worst(&rows, "recall_worst")?.value;
+            Some(format!(
+                "{} at {k} (worst {})",
+                plain(recall, 4),
+                plain(worst, 4)
+            ))
+        };
+        let recalls: Vec<String> = ks.iter().filter_map(at).collect();
+        (!recalls.is_empty()).then(|| format!("recall {}", recalls.join(", ")))
+    }
+}
+
 fn whereabouts(record: &Record) -> String {
     let stage = record.key.stage.as_deref().unwrap_or("output");
+    let stage = match record.key.k {
+        Some(k) => format!("{stage} {k}"),
+        None => stage.to_owned(),
+    };
     match record.key.place() {
-        place if place.is_empty() => stage.to_owned(),
+        place if place.is_empty() => stage,
         place => format!("{stage} of {place}"),
     }
 }

@@ -30,6 +30,21 @@ pub struct Certificate {
 }
 
 impl Certificate {
+    /// What the findings among the outputs `dot` say.
+    pub(crate) fn of(findings: &[Finding], dot: ArrayView2<f64>) -> Self {
+        let max_abs_diff = largest(findings.iter().map(|finding| finding.diff));
+        Self {
+            checked: findings.len(),
+            max_abs_diff,
+            max_rel_to_scale: if max_abs_diff == 0.0 {
+                0.0
+            } else {
+                max_abs_diff / scale(dot)
+            },
+            worst_condition: largest(findings.iter().map(|finding| finding.condition)),
+        }
+    }
+
     /// What two certificates say together: all that was checked, and the worst of each.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
@@ -87,17 +102,7 @@ pub fn certify(level: Level, x: Rows<'_>, w: Rows<'_>, dot: ArrayView2<f64>) -> 
             Some(Finding::of(dot[[token, output]], exact))
         })
         .collect();
-    let max_abs_diff = largest(findings.iter().map(|finding| finding.diff));
-    Certificate {
-        checked: findings.len(),
-        max_abs_diff,
-        max_rel_to_scale: if max_abs_diff == 0.0 {
-            0.0
-        } else {
-            max_abs_diff / scale(dot)
-        },
-        worst_condition: largest(findings.iter().map(|finding| finding.condition)),
-    }
+    Certificate::of(&findings, dot)
 }
 
 impl Rows<'_> {
@@ -131,13 +136,13 @@ fn condition_of(dot: exact::Dot) -> f64 {
 }
 
 /// One recomputed output.
-struct Finding {
+pub(crate) struct Finding {
     diff: f64,
     condition: f64,
 }
 
 impl Finding {
-    fn of(got: f64, dot: exact::Dot) -> Self {
+    pub(crate) fn of(got: f64, dot: exact::Dot) -> Self {
         let exact = dot.sum;
         let same = got == exact || (got.is_nan() && exact.is_nan());
         let diff = if same {
@@ -155,7 +160,11 @@ impl Finding {
 }
 
 /// Flat indices of the outputs to recompute, each once.
-fn choose(x_norms: ArrayView1<f64>, w_norms: ArrayView1<f64>, dot: ArrayView2<f64>) -> Vec<usize> {
+pub(crate) fn choose(
+    x_norms: ArrayView1<f64>,
+    w_norms: ArrayView1<f64>,
+    dot: ArrayView2<f64>,
+) -> Vec<usize> {
     if dot.len() <= 2 * HALF {
         return (0..dot.len()).collect();
     }

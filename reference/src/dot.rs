@@ -16,12 +16,12 @@ use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
 use crate::{
-    kernel::{CHUNK, Group, Input, LANES, ROWS, Rows, Sums},
+    kernel::{CHUNK, GROUPS, Group, Input, LANES, ROWS, Rows, Sums},
     simd::Level,
 };
 
-/// Most tokens a task takes: their sums stay in the nearest cache while the weights stream past.
-const MOST_TILE_ROWS: usize = 64;
+/// Most tokens a task takes: their sums stay in a near cache while the weights stream past.
+const MOST_TILE_ROWS: usize = 128;
 
 /// `x·wᵀ` in f64: x `[T, K]`, w `[N, K]`, result `[T, N]`.
 ///
@@ -39,6 +39,26 @@ pub(crate) fn project<X: Input>(level: Level, x: ArrayView2<X>, w: ArrayView2<f3
     Packed::new(w).project(level, x)
 }
 
+/// Weights packed once, for an x that comes in blocks: the bits are those of [`dot`].
+pub struct Prepared(Packed);
+
+impl Prepared {
+    /// Packs w `[N, K]`, in f64.
+    #[must_use]
+    pub fn new(w: ArrayView2<f32>) -> Self {
+        Self(Packed::new(w))
+    }
+
+    /// `x·wᵀ`: x `[T, K]`, result `[T, N]`.
+    ///
+    /// # Panics
+    /// If x and w differ in K.
+    #[must_use]
+    pub fn dot(&self, level: Level, x: ArrayView2<f32>) -> Array2<f64> {
+        self.0.project(level, x)
+    }
+}
+
 /// Tokens of one task, in whole blocks: every thread has work, and as few tasks as that allows read all weights.
 fn tile_rows(tokens: usize) -> usize {
     let even = tokens.div_ceil(rayon::current_num_threads());
@@ -53,10 +73,11 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    pub(crate) fn new(w: ArrayView2<f32>) -> Self {
+    /// Of f32 or f64; those of f64 are for an x of f64, whose products are rounded anyway.
+    pub(crate) fn new<W: Copy + Into<f64> + Sync>(w: ArrayView2<W>) -> Self {
         let (outputs, depth) = w.dim();
         let per_chunk = outputs.div_ceil(LANES);
-        let mut groups = vec![[0.0; CHUNK * LANES]; depth.div_ceil(CHUNK) * per_chunk];
+        let mut groups = vec![Group([0.0; CHUNK * LANES]); depth.div_ceil(CHUNK) * per_chunk];
         groups
             .par_iter_mut()
             .enumerate()
@@ -65,8 +86,8 @@ impl Packed {
                 let end = depth.min(start + CHUNK);
                 for (lane, n) in (first..outputs.min(first + LANES)).enumerate() {
                     let row = w.row(n);
-                    for (slot, k) in group.iter_mut().skip(lane).step_by(LANES).zip(start..end) {
-                        *slot = f64::from(row[k]);
+                    for (slot, k) in group.0.iter_mut().skip(lane).step_by(LANES).zip(start..end) {
+                        *slot = row[k].into();
                     }
                 }
             });
@@ -98,17 +119,22 @@ impl Packed {
     /// One task: some whole rows of x, some whole rows of the result.
     fn project_tile<X: Input>(&self, level: Level, x: &[X], out: &mut [f64]) {
         let per_chunk = self.outputs.div_ceil(LANES);
-        let mut rows: Rows = [0.0; ROWS * CHUNK];
-        let mut sums: Vec<Sums> =
-            vec![[0.0; ROWS * LANES]; x.len().div_ceil(self.depth * ROWS) * per_chunk];
+        let blocks = x.len().div_ceil(self.depth * ROWS);
+        let mut rows: Vec<Rows> = vec![[0.0; ROWS * CHUNK]; blocks];
+        let mut sums: Vec<Sums> = vec![[0.0; ROWS * LANES]; blocks * per_chunk];
         for (chunk, groups) in self.groups.chunks(per_chunk).enumerate() {
             let start = chunk * CHUNK;
             let end = self.depth.min(start + CHUNK);
-            for (x, sums) in x.chunks(self.depth * ROWS).zip(sums.chunks_mut(per_chunk)) {
-                for (source, target) in x.chunks(self.depth).zip(rows.chunks_mut(CHUNK)) {
-                    X::widen(level, &source[start..end], target);
+            let targets = rows.iter_mut().flat_map(|rows| rows.chunks_mut(CHUNK));
+            for (source, target) in x.chunks(self.depth).zip(targets) {
+                X::widen(level, &source[start..end], target);
+            }
+            // Every block of tokens meets a few groups while those are in the nearest cache.
+            for (index, groups) in groups.chunks(GROUPS).enumerate() {
+                for (rows, sums) in rows.iter().zip(sums.chunks_mut(per_chunk)) {
+                    let sums = &mut sums[index * GROUPS..][..groups.len()];
+                    X::add_chunk(level, rows, groups, sums, end - start);
                 }
-                X::add_chunk(level, &rows, groups, sums, end - start);
             }
         }
         for (block, sums) in out

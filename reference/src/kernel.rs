@@ -22,7 +22,10 @@ pub(crate) const GROUPS: usize = 3;
 /// One chunk of `ROWS` tokens, widened: `[ROWS][CHUNK]`.
 pub(crate) type Rows = [f64; ROWS * CHUNK];
 /// One chunk of `LANES` weight rows, widened and transposed: `[CHUNK][LANES]`.
-pub(crate) type Group = [f64; CHUNK * LANES];
+/// Aligned, so that no vector of it lies across two cache lines.
+#[derive(Clone)]
+#[repr(align(64))]
+pub(crate) struct Group(pub(crate) [f64; CHUNK * LANES]);
 /// The running sums of `ROWS` tokens for one column group: `[ROWS][LANES]`.
 pub(crate) type Sums = [f64; ROWS * LANES];
 
@@ -135,7 +138,7 @@ fn add_tokens<const TOKENS: usize>(
     for (index, token) in tokens.iter_mut().enumerate() {
         *token = &rows[(row + index) * CHUNK..][..depth];
     }
-    for (k, w) in group.as_chunks::<LANES>().0[..depth].iter().enumerate() {
+    for (k, w) in group.0.as_chunks::<LANES>().0[..depth].iter().enumerate() {
         for (chain, token) in chains.iter_mut().zip(tokens) {
             for lane in 0..LANES {
                 chain[lane] += token[k] * w[lane];
@@ -204,7 +207,7 @@ mod x86 {
             // SAFETY: k < CHUNK, so k·LANES + LANES lies within the CHUNK·LANES values of a group,
             // and row·CHUNK + k within the ROWS·CHUNK values of the rows.
             unsafe {
-                let weights = groups.map(|group| _mm512_loadu_pd(group.as_ptr().add(k * LANES)));
+                let weights = groups.map(|group| _mm512_loadu_pd(group.0.as_ptr().add(k * LANES)));
                 for (row, chain) in chains.iter_mut().enumerate() {
                     let x = _mm512_set1_pd(*rows.get_unchecked(row * CHUNK + k));
                     for (sum, weight) in chain.iter_mut().zip(weights) {
@@ -267,7 +270,7 @@ mod x86 {
             // SAFETY: k < CHUNK, so k·LANES + LANES lies within the CHUNK·LANES values of the group,
             // and (first + row)·CHUNK + k within the ROWS·CHUNK values of the rows.
             unsafe {
-                let weight = group.as_ptr().add(k * LANES);
+                let weight = group.0.as_ptr().add(k * LANES);
                 let weights = [_mm256_loadu_pd(weight), _mm256_loadu_pd(weight.add(4))];
                 for (row, chain) in chains.iter_mut().enumerate() {
                     let x = _mm256_set1_pd(*rows.get_unchecked((first + row) * CHUNK + k));

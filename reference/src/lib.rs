@@ -8,6 +8,7 @@
 //! * [`expert`]: the SwiGLU expert that every token goes through.
 //! * [`squares`]: the sum of a row's squares.
 //! * [`certify`]: the worst outputs of `dot` recomputed by `exact`, so the reference vouches for itself.
+//! * [`indexer`]: from hidden states to the logits that decide which keys attention sees.
 //! * [`mix`]: everything between the projection and the layer's input: rms factor, sigmoid gates,
 //!   Sinkhorn, the weighted sum of the streams.
 //! * [`streams`]: a chain of layers, its streams kept in f64: the projection of f64 rows, the norm, what a
@@ -23,6 +24,7 @@ pub mod certify;
 pub mod dot;
 pub mod exact;
 pub mod expert;
+pub mod indexer;
 mod kernel;
 pub mod mix;
 pub mod simd;

@@ -1,11 +1,11 @@
-"""Just enough of the safetensors format for the two scripts beside this one."""
+"""Just enough of the safetensors format for the scripts beside this one."""
 
 import json
 import struct
 
 import numpy as np
 
-TYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "BF16": np.dtype("<u2")}
+TYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "BF16": np.dtype("<u2"), "I64": np.dtype("<i8")}
 
 
 def write(path, tensors, metadata):

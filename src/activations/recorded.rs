@@ -8,7 +8,7 @@ use std::{
 
 use ndarray::Array2;
 
-use super::ActivationsError;
+use super::{ActivationsError, IndexSource};
 use crate::checkpoint::{
     Model, Site, StoredType,
     shard::{Entry, Shard},
@@ -23,9 +23,17 @@ pub(super) struct Recorded {
     shared: Option<Tensor>,
     width: usize,
     hidden: usize,
+    /// The rank of the indexer's queries, where the model has an indexer.
+    rank: Option<usize>,
 }
 
-/// One site's x.
+/// The recorded inputs of a layer's indexer.
+struct IndexTensors {
+    hidden: Tensor,
+    latent: Option<Tensor>,
+}
+
+/// One site's x, or another tensor with a row per token.
 #[derive(Clone, Debug)]
 struct Tensor {
     name: String,
@@ -61,7 +69,9 @@ impl Recorded {
                 None => shared = Some(tensor),
             }
         }
-        if sites.is_empty() && shared.is_none() {
+        let is_hidden = |name: &String| name.ends_with(".indexer.hidden_states");
+        let indexed = shard.entries.keys().any(is_hidden);
+        if sites.is_empty() && shared.is_none() && !indexed {
             let tensors = shard.entries.len();
             return Err(ActivationsError::NoTensor {
                 path: path.to_owned(),
@@ -75,6 +85,7 @@ impl Recorded {
             shared,
             width: model.width(),
             hidden: model.hidden,
+            rank: model.indexer.map(|indexer| indexer.rank),
         })
     }
 
@@ -99,10 +110,7 @@ impl Recorded {
         let Some(tensor) = self.tensor(layer, site) else {
             return Ok(None);
         };
-        let Some(entry) = self.shard.entries.get(&tensor.name) else {
-            return Ok(None);
-        };
-        self.rows(tensor, entry, self.width, tokens).map(Some)
+        self.rows(tensor, self.width, tokens, "--tokens").map(Some)
     }
 
     /// What a sublayer made of the first `tokens` tokens. Only a chain asks for it, so it is checked here.
@@ -134,7 +142,7 @@ impl Recorded {
                 });
             }
         };
-        let rows = self.rows(&tensor, entry, self.hidden, 0..tokens)?;
+        let rows = self.rows(&tensor, self.hidden, 0..tokens, "--tokens")?;
         let is_odd = |(_, value): &((usize, usize), &f32)| !value.is_finite();
         match rows.indexed_iter().find(is_odd) {
             None => Ok(rows),
@@ -147,13 +155,96 @@ impl Recorded {
         }
     }
 
-    /// Rows of `width` values.
+    /// What was recorded for a layer's indexer, which has its own suites alone: it is checked here.
+    fn index_tensors(&self, layer: u32) -> Result<Option<IndexTensors>, ActivationsError> {
+        let hidden = self.index_tensor(layer, "hidden_states", self.hidden, "hidden size")?;
+        let (Some(hidden), Some(rank)) = (hidden, self.rank) else {
+            return Ok(None);
+        };
+        let latent = self.index_tensor(layer, "q_residual", rank, "query rank")?;
+        match latent {
+            Some(latent) if latent.tokens != hidden.tokens => Err(ActivationsError::OtherTokens {
+                path: self.path.clone(),
+                tensor: latent.name,
+                found: latent.tokens,
+                hidden: hidden.tokens,
+            }),
+            latent => Ok(Some(IndexTensors { hidden, latent })),
+        }
+    }
+
+    /// A tensor of [tokens, `width`], if it is there.
+    fn index_tensor(
+        &self,
+        layer: u32,
+        part: &str,
+        width: usize,
+        what: &'static str,
+    ) -> Result<Option<Tensor>, ActivationsError> {
+        let name = index_name(layer, part);
+        let Some(entry) = self.shard.entries.get(&name) else {
+            return Ok(None);
+        };
+        match entry.shape[..] {
+            [tokens, found] if tokens > 0 && found == width => Ok(Some(Tensor {
+                tokens,
+                stored: stored_type(&self.path, &name, entry)?,
+                name,
+            })),
+            _ => Err(ActivationsError::IndexShape {
+                path: self.path.clone(),
+                tensor: name,
+                found: entry.shape.clone(),
+                width,
+                what,
+            }),
+        }
+    }
+
+    pub(super) fn index_source(&self, layer: u32) -> Result<Option<IndexSource>, ActivationsError> {
+        let tensors = self.index_tensors(layer)?;
+        Ok(tensors.map(|IndexTensors { hidden, latent }| IndexSource {
+            tokens: hidden.tokens,
+            normed: true,
+            hidden: hidden.stored,
+            latent: latent.map(|latent| latent.stored),
+        }))
+    }
+
+    pub(super) fn index_hidden(
+        &self,
+        layer: u32,
+        tokens: Range<usize>,
+    ) -> Result<Array2<f32>, ActivationsError> {
+        let Some(tensors) = self.index_tensors(layer)? else {
+            return Err(ActivationsError::NoHidden {
+                path: self.path.clone(),
+                tensor: index_name(layer, "hidden_states"),
+            });
+        };
+        self.rows(&tensors.hidden, self.hidden, tokens, "--context")
+    }
+
+    pub(super) fn index_latent(
+        &self,
+        layer: u32,
+        tokens: Range<usize>,
+    ) -> Result<Option<Array2<f32>>, ActivationsError> {
+        let tensors = self.index_tensors(layer)?;
+        let latent = tensors.and_then(|tensors| tensors.latent);
+        match (latent, self.rank) {
+            (Some(latent), Some(rank)) => self.rows(&latent, rank, tokens, "--context").map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Rows of `width` values; `flag` is what asks for so many tokens.
     fn rows(
         &self,
         tensor: &Tensor,
-        entry: &Entry,
         width: usize,
         tokens: Range<usize>,
+        flag: &'static str,
     ) -> Result<Array2<f32>, ActivationsError> {
         if tokens.end > tensor.tokens {
             return Err(ActivationsError::TooFewTokens {
@@ -161,8 +252,13 @@ impl Recorded {
                 tensor: tensor.name.clone(),
                 found: tensor.tokens,
                 wanted: tokens.end,
+                flag,
             });
         }
+        // A tensor is made of the entry of its name.
+        let Some(entry) = self.shard.entries.get(&tensor.name) else {
+            return Ok(Array2::default((0, 0)));
+        };
         let row = width * tensor.stored.bytes();
         let mut bytes = vec![0_u8; tokens.len() * row];
         self.shard
@@ -192,6 +288,11 @@ fn site_of(name: &str) -> Option<(u32, Site)> {
         .strip_suffix(".x")?
         .split_once('.')?;
     Some((layer.parse().ok()?, site.parse().ok()?))
+}
+
+/// The name of a recorded input of a layer's indexer.
+fn index_name(layer: u32, part: &str) -> String {
+    format!("layers.{layer}.indexer.{part}")
 }
 
 fn wrong_shape(path: &Path, name: &str, found: &[usize], model: &Model) -> ActivationsError {

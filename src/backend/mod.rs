@@ -21,7 +21,7 @@ use crate::{
     format::Format,
     recipe::{
         Epilogue, MixRecipe, Recombine,
-        indexer::{IndexRecipe, Operands, QueryOperands},
+        indexer::{IndexRecipe, Operands, QueryOperands, Selector},
         splits::Launch,
     },
     tensor_core::{Arch, Family, Instruction, Rule, arch::NoSuchInstruction},
@@ -50,10 +50,10 @@ pub enum BackendError {
         what: String,
     },
     /// There is no kernel of ours for the operation.
-    #[error("{what} has no kernel for a device yet; use --backend emulate")]
+    #[error("{what} has no kernel for a device; use --backend emulate")]
     NoKernel {
         /// The operation.
-        what: &'static str,
+        what: String,
     },
 }
 
@@ -271,4 +271,17 @@ pub trait Backend: Sync {
         queries: &QueryOperands,
         keys: &Operands,
     ) -> Result<Array2<f32>, BackendError>;
+
+    /// The `k` keys that `selector` takes of each row of `logits` [Q, N], of its first `visible` slots: all where there
+    /// are no more than k.
+    ///
+    /// # Errors
+    /// A device that fails.
+    fn top_k(
+        &self,
+        selector: Selector,
+        logits: ArrayView2<'_, f32>,
+        visible: &[usize],
+        k: usize,
+    ) -> Result<Vec<Vec<u32>>, BackendError>;
 }

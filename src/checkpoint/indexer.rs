@@ -30,11 +30,11 @@ use super::{
 /// What a layer's indexer multiplies with; every value exactly as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexerWeights {
-    /// Of the norm before attention, [d].
+    /// Of the norm before attention, `[d]`.
     pub attn_norm: Vec<f32>,
     /// The query projection down to the rank, which attention shares, [R, d].
     pub wq_a: Linear,
-    /// Of the norm behind it, [R].
+    /// Of the norm behind it, `[R]`.
     pub q_norm: Vec<f32>,
     /// The query projection up, [H·W, R], head by head.
     pub wq_b: Linear,
@@ -46,7 +46,7 @@ pub struct IndexerWeights {
     pub wgate: Array2<f32>,
     /// What is added to the scores by place in the window, [ratio, 2W].
     pub ape: Array2<f32>,
-    /// Of the norm of keys, [W].
+    /// Of the norm of keys, `[W]`.
     pub k_norm: Vec<f32>,
     /// How each weight is stored, by its name within the layer: `indexer.wq_b` → F8_E4M3.
     pub stored: BTreeMap<&'static str, StoredType>,
@@ -135,8 +135,8 @@ impl Checkpoint {
         let source = quoted(&self.source);
         if self.model.family == Family::V41Flash {
             return Some(format!(
-                "{source} has the indexer of V4.1, which layers share and which selects blocks before keys; that of V4 \
-                 is covered"
+                "{source} has the indexer of V4.1 (shared by layers, blocks selected before keys), where that of V4 is \
+                 covered"
             ));
         }
         Some(match self.indexed_layers().first() {

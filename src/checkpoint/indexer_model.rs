@@ -81,32 +81,31 @@ impl IndexerModel {
 }
 
 fn rope(config: Option<&Config>, family: Family, assume: &mut dyn FnMut(&str, &str)) -> Rope {
-    let given = config.and_then(|config| config.rope);
-    let dims = given.and_then(|given| given.dims);
-    let theta = given.and_then(|given| given.theta);
+    let Some(given) = config.and_then(|config| config.rope) else {
+        let (yarn, text) = match family {
+            Family::Flash | Family::Pro => (
+                Some(Yarn::PUBLISHED),
+                "64 dimensions, theta 160000, YaRN of factor 16 over 65536 positions, beta 32 and 1,",
+            ),
+            _ => (None, "64 dimensions, theta 160000, no YaRN,"),
+        };
+        assume("the rope of compressed keys:", text);
+        return Rope {
+            dims: ROPE_DIMS,
+            theta: ROPE_THETA,
+            yarn,
+        };
+    };
     Rope {
-        dims: dims.unwrap_or_else(|| {
+        dims: given.dims.unwrap_or_else(|| {
             assume("qk_rope_head_dim", "64");
             ROPE_DIMS
         }),
-        theta: theta.unwrap_or_else(|| {
+        theta: given.theta.unwrap_or_else(|| {
             assume("compress_rope_theta", "160000");
             ROPE_THETA
         }),
-        yarn: match (given, family) {
-            (Some(given), _) => given.yarn,
-            (None, Family::Flash | Family::Pro) => {
-                assume(
-                    "rope_scaling",
-                    "of type yarn, factor 16, 65536 original positions, beta 32 and 1",
-                );
-                Some(Yarn::PUBLISHED)
-            }
-            (None, _) => {
-                assume("rope_scaling", "of type default");
-                None
-            }
-        },
+        yarn: given.yarn,
     }
 }
 

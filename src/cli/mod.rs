@@ -4,6 +4,7 @@
 //! in [`exit`].
 
 mod absence;
+mod bugs;
 pub mod doctor;
 pub mod exit;
 pub mod gate;

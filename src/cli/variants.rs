@@ -1,10 +1,10 @@
-//! `ulpdrift variants [NAME]`: the catalogue, or one recipe step by step.
+//! `ulpdrift variants [NAME]`: the catalogue, or one recipe step by step; with `--faults` the known bugs.
 
 use std::{fmt::Write, path::PathBuf, process::ExitCode};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::{exit, print, run::settings};
+use super::{bugs::Bug, exit, print, run::settings};
 use crate::{
     recipe::{
         MixRecipe, RecombineRecipe, catalogue, explain,
@@ -19,7 +19,7 @@ use crate::{
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  ulpdrift variants\n  ulpdrift variants tf32-rz\n  \
-    ulpdrift variants 'bf16*' --recipes mine.toml"
+    ulpdrift variants 'bf16*' --recipes mine.toml\n  ulpdrift variants --faults"
 )]
 pub struct VariantsArgs {
     /// Explain this variant, or those that match a pattern with * and ?.
@@ -27,6 +27,9 @@ pub struct VariantsArgs {
     /// Add the recipes of a TOML file.
     #[arg(long, value_name = "FILE")]
     recipes: Option<PathBuf>,
+    /// List the known bugs that `ulpdrift run --fault` builds into a variant.
+    #[arg(long, conflicts_with_all = ["name", "recipes"])]
+    faults: bool,
 }
 
 /// Prints the catalogue or explains a part of it.
@@ -34,6 +37,10 @@ pub struct VariantsArgs {
 /// # Errors
 /// A name that matches nothing, or a recipe file that cannot be used.
 pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
+    if args.faults {
+        print::result(&list_bugs())?;
+        return Ok(ExitCode::from(exit::GOOD));
+    }
     let known = settings::known_recipes(args.recipes.as_deref())?;
     let text = match &args.name {
         None => list(&known),
@@ -120,6 +127,33 @@ fn list(known: &Recipes) -> String {
         }
     }
     text.push_str("\n* run by default. `ulpdrift variants NAME` explains one step by step.\n");
+    text
+}
+
+/// The known bugs, kernel by kernel.
+fn list_bugs() -> String {
+    let bugs = Bug::value_variants();
+    let names = bugs.iter().map(|bug| bug.words()[0].len());
+    let wide = names.max().unwrap_or_default();
+    let mut text = String::new();
+    for (title, is_own) in [
+        (
+            "mixing kernel (--suite mix,chain), built into the variant that --against names\n",
+            (|bug| matches!(bug, Bug::Mixing(_))) as fn(&&Bug) -> bool,
+        ),
+        (
+            "\nindexer (--suite indexer), built into fp8-f32scale\n",
+            |bug| matches!(bug, Bug::Indexer(_)),
+        ),
+    ] {
+        text.push_str(title);
+        for bug in bugs.iter().filter(is_own) {
+            let [name, what, origin] = bug.words();
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "  {name:wide$}  {what}");
+            let _ = writeln!(text, "  {:wide$}    {origin}", "");
+        }
+    }
     text
 }
 

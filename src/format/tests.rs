@@ -134,6 +134,25 @@ fn bf16_conversion_gives_the_hardwares_bits() {
     }
 }
 
+/// The forms without a branch against the exact rounding, around every number of 12 leading bits: all codes and all
+/// midpoints of both formats are among those.
+#[test]
+fn narrow_formats_round_f32_as_they_round_f64() {
+    for leading in 0..1u32 << 12 {
+        let middle = leading << 20;
+        for step in [0, 1 << 19, 1 << 18] {
+            for near in [-2, -1, 0, 1, 2] {
+                let x = f32::from_bits((middle + step).wrapping_add_signed(near));
+                for format in [Format::E4m3, Format::E2m1] {
+                    let got = format.round_f32(x, Rounding::NearestEven);
+                    let want = format.round_f64(f64::from(x), Rounding::NearestEven);
+                    assert_eq!(got.to_bits(), want.to_bits(), "{format} of {x:e}");
+                }
+            }
+        }
+    }
+}
+
 /// The row of a public fault list: a cast that saturated the whole top binade.
 #[test]
 fn e4m3_keeps_its_top_binade_and_saturates_above() {

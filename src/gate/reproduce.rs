@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use wildmatch::WildMatch;
 
 use crate::{
-    recipe::{RecombineRecipe, catalogue},
+    recipe::{RecombineRecipe, catalogue, indexer::IndexRecipe},
     report::{Key, Report},
 };
 
@@ -63,8 +63,16 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
         "splits" => flag("--sweep", format!("splits={}", with_first(splits))),
         _ => {}
     }
-    if key.suite != "sweep" {
-        flag("--tokens", tokens(key));
+    match key.context {
+        Some(context) => flag("--context", context.to_string()),
+        None if key.suite != "sweep" => flag("--tokens", tokens(key)),
+        None => {}
+    }
+    if let Some(margin) = &key.needle_margin {
+        flag("--needle-margins", margin.clone());
+    }
+    if let Some(depth) = &key.needle_depth {
+        flag("--needle-depths", depth.clone());
     }
     if key.sms.is_some() {
         flag("--sms", with_first(sms));
@@ -85,26 +93,33 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
 /// its own, recipes of another kernel, times of another suite.
 fn repeated(report: &Report, key: &Key) -> Vec<String> {
     let is_recombination = key.suite == "recombine";
-    let compares = !matches!(key.suite.as_str(), "budget" | "gains");
+    let is_indexing = key.context.is_some();
+    let compares = !matches!(key.suite.as_str(), "budget" | "gains" | "needle");
     let knows = |pattern: &str| {
         let glob = WildMatch::new(pattern);
-        let mut titles = report.recipes.keys();
-        titles.any(|title| match RecombineRecipe::name_in(title) {
-            Some(name) => is_recombination && glob.matches(name),
-            None => !is_recombination && glob.matches(title),
-        })
+        let names = |title: &str| {
+            let recombination = RecombineRecipe::name_in(title);
+            let index = IndexRecipe::name_in(title);
+            match (recombination, index) {
+                (Some(name), _) => is_recombination && glob.matches(name),
+                (_, Some(name)) => is_indexing && glob.matches(name),
+                _ => !is_recombination && !is_indexing && glob.matches(title),
+            }
+        };
+        report.recipes.keys().any(|title| names(title))
     };
     let mut words = Vec::new();
     let mut flags = report.run.repeat_flags.iter();
     while let Some(flag) = flags.next() {
         let value = match flag.as_str() {
-            "--recipes" | "--against" => flags.next(),
+            "--recipes" | "--against" | "--queries" | "--topk" => flags.next(),
             _ => None,
         };
         let is_meant = match (flag.as_str(), value) {
             ("--against", Some(name)) => compares && knows(name),
             ("--recipes", _) => !is_recombination,
             ("--time", _) => key.suite == "mix",
+            ("--queries" | "--topk", _) => is_indexing,
             _ => true,
         };
         if is_meant {

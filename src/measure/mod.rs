@@ -7,6 +7,9 @@
 //! * [`deviation`]: how far a Sinkhorn matrix is from doubly stochastic.
 //! * [`growth`]: how a measure grows with depth, and what it comes to at another depth.
 //! * [`bound`]: the a priori bound of a unit's own arithmetic, and the drift expected of it.
+//! * [`interval`]: the recipe-exact logits of the indexer and the intervals that a recipe cannot leave.
+//! * [`selection`]: which keys a candidate selects, against those of the truth.
+//! * [`certificate`]: what no rounding can do to a selection.
 //! * [`value`]: a measured number that survives JSON even when it is not finite.
 //!
 //! What may live here: functions from slices and arrays to numbers. What may not: anything that
@@ -18,18 +21,21 @@
 
 pub mod against;
 pub mod bound;
+pub mod certificate;
 mod class;
 pub mod contributions;
 pub mod deviation;
 pub mod error;
 pub(crate) mod fold;
 pub mod growth;
+pub mod interval;
 mod norm;
 pub mod passes;
 mod reduced;
 mod rows;
 pub mod sample;
-mod select;
+pub(crate) mod select;
+pub mod selection;
 pub mod stages;
 pub mod ulp;
 pub mod value;

@@ -235,7 +235,7 @@ impl Ranked<'_> {
 }
 
 /// The `q`-quantile of `keys`, NaN if there are none; reorders them.
-pub(super) fn quantile(keys: &mut [u64], q: f64) -> f64 {
+pub(crate) fn quantile(keys: &mut [u64], q: f64) -> f64 {
     if keys.is_empty() {
         return f64::NAN;
     }

@@ -96,12 +96,13 @@ impl Stored {
             Self::F64 => "F64",
             Self::F32 => "F32",
             Self::Bf16 => "BF16",
+            Self::I64 => "I64",
         }
     }
 
     const fn bytes(self) -> usize {
         match self {
-            Self::F64 => 8,
+            Self::F64 | Self::I64 => 8,
             Self::F32 => 4,
             Self::Bf16 => 2,
         }
@@ -136,6 +137,11 @@ fn data(tensor: &NamedTensor<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(tensor.shape[1] * tensor.stored.bytes());
     match tensor.values().map_err(io::Error::other)? {
         Values::F64(values) => values.rows().into_iter().try_for_each(|row| {
+            bytes.clear();
+            bytes.extend(row.iter().flat_map(|value| value.to_le_bytes()));
+            out.write_all(&bytes)
+        }),
+        Values::I64(values) => values.rows().into_iter().try_for_each(|row| {
             bytes.clear();
             bytes.extend(row.iter().flat_map(|value| value.to_le_bytes()));
             out.write_all(&bytes)

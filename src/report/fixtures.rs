@@ -99,6 +99,7 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
         non_finite: Vec::new(),
         growth: Vec::new(),
         faults: Vec::new(),
+        diagnoses: Vec::new(),
         failures: Vec::new(),
         skipped: Vec::new(),
         records: Records::new(records).expect("a test report has distinct keys"),

@@ -8,7 +8,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::field::Number;
-use crate::measure::{error::ErrorMeasures, stages::Measured, value::Value};
+use crate::measure::{
+    error::ErrorMeasures,
+    selection::{Spread, Summary},
+    stages::Measured,
+    value::Value,
+};
 
 /// Which way a measure gets worse, and so what a comparison with a baseline means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +173,59 @@ measures! {
     row_sum_dev_ref: Value, Smaller;
     /// Largest |column sum − 1| of r's comb matrices.
     col_sum_dev_ref: Value, Smaller;
+    /// Share of the reference's top k that was chosen, the mean over queries, as are the measures of selection below
+    /// that say nothing else.
+    recall: Value, Larger;
+    /// 1st percentile of `recall` over queries.
+    recall_p1: Value, Larger;
+    /// The worst query's `recall`.
+    recall_worst: Value, Larger;
+    /// `recall` where a key whose reference score equals the k-th counts as right.
+    tie_adjusted_recall: Value, Larger;
+    /// 1st percentile of `tie_adjusted_recall` over queries.
+    tie_adjusted_recall_p1: Value, Larger;
+    /// The worst query's `tie_adjusted_recall`.
+    tie_adjusted_recall_worst: Value, Larger;
+    /// Share of the reference's top k found in the candidate's top `k_at`.
+    kept_at: Value, Larger;
+    /// 1st percentile of `kept_at` over queries.
+    kept_at_p1: Value, Larger;
+    /// The worst query's `kept_at`.
+    kept_at_worst: Value, Larger;
+    /// Share of the reference's top k found in the candidate's top 2k.
+    kept_at_2k: Value, Larger;
+    /// 1st percentile of `kept_at_2k` over queries.
+    kept_at_2k_p1: Value, Larger;
+    /// The worst query's `kept_at_2k`.
+    kept_at_2k_worst: Value, Larger;
+    /// Chosen keys in both sets over keys in either.
+    jaccard: Value, Larger;
+    /// What the chosen keys score above the least visible score, over what the reference's top k does.
+    value_recall: Value, Larger;
+    /// Share of the positive scores of the reference's top k that was not chosen.
+    score_mass_lost: Value, Smaller;
+    /// The best reference rank, from 1, that any query lost.
+    best_lost_rank: u64, Neither;
+    /// Visible keys whose reference score equals the k-th, the most in any query.
+    ties_ref: u64, Neither;
+    /// Visible keys whose score by the candidate equals its k-th, the most in any query.
+    ties_got: u64, Neither;
+    /// Gap between the k-th and the next reference score.
+    margin: Value, Neither;
+    /// Median gap between neighbouring reference scores around the cut over the rms error of the logits there.
+    margin_over_error: Value, LargerToInfinity;
+    /// 1st percentile of `margin_over_error` over queries.
+    margin_over_error_p1: Value, LargerToInfinity;
+    /// The worst query's `margin_over_error`.
+    margin_over_error_worst: Value, LargerToInfinity;
+    /// Keys within that rms error of the cut, whose selection the error can turn.
+    inside_error: Value, Smaller;
+    /// Share of the products of q and k that are negative, which relu makes 0.
+    negative_share: Value, Neither;
+    /// Share of queries that still select a planted key.
+    found: Value, Larger;
+    /// Findings that no rounding of the recipe explains.
+    certificates: u64, Smaller;
     /// Median time of the projection in microseconds, the sum of its splits included.
     time_us: Value, Smaller;
     /// Bytes of x as stored and of the fp32 weight over that time, in GB/s.
@@ -232,6 +290,59 @@ impl From<ErrorMeasures> for Measures {
             worst_got: errors.worst.map(|worst| worst.got),
             worst_ref: errors.worst.map(|worst| worst.reference),
             worst_condition: errors.worst.and_then(|worst| worst.condition),
+            ..Self::default()
+        }
+    }
+}
+
+/// All but what needs a deeper selection or other inputs.
+impl From<Summary> for Measures {
+    fn from(summary: Summary) -> Self {
+        let value = |number: Option<f64>| number.map(Value);
+        let margin = summary.margin_over_error;
+        Self {
+            recall: Some(Value(summary.recall.mean)),
+            recall_p1: Some(Value(summary.recall.p1)),
+            recall_worst: Some(Value(summary.recall.worst)),
+            tie_adjusted_recall: Some(Value(summary.tie_adjusted_recall.mean)),
+            tie_adjusted_recall_p1: Some(Value(summary.tie_adjusted_recall.p1)),
+            tie_adjusted_recall_worst: Some(Value(summary.tie_adjusted_recall.worst)),
+            jaccard: Some(Value(summary.jaccard)),
+            value_recall: Some(Value(summary.value_recall)),
+            score_mass_lost: value(summary.score_mass_lost),
+            best_lost_rank: summary.best_lost_rank,
+            ties_ref: Some(summary.ties_ref),
+            ties_got: Some(summary.ties_got),
+            margin: value(summary.margin),
+            margin_over_error: value(margin.map(|spread| spread.mean)),
+            margin_over_error_p1: value(margin.map(|spread| spread.p1)),
+            margin_over_error_worst: value(margin.map(|spread| spread.worst)),
+            inside_error: value(summary.inside_error),
+            nan_got: Some(summary.nan_got),
+            ..Self::default()
+        }
+    }
+}
+
+impl Measures {
+    /// Adds the share of the reference's top k that was found in the candidate's top 2k.
+    #[must_use]
+    pub fn with_kept_at_2k(self, kept: Spread) -> Self {
+        Self {
+            kept_at_2k: Some(Value(kept.mean)),
+            kept_at_2k_p1: Some(Value(kept.p1)),
+            kept_at_2k_worst: Some(Value(kept.worst)),
+            ..self
+        }
+    }
+
+    /// The row of a `k_at`: the share of the reference's top k that was found in the candidate's top `k_at`.
+    #[must_use]
+    pub fn of_kept_at(kept: Spread) -> Self {
+        Self {
+            kept_at: Some(Value(kept.mean)),
+            kept_at_p1: Some(Value(kept.p1)),
+            kept_at_worst: Some(Value(kept.worst)),
             ..Self::default()
         }
     }

@@ -5,6 +5,7 @@
 //! decides or touches the terminal; only [`mod@write`] touches files.
 
 pub mod csv;
+mod diagnosis;
 pub mod dump;
 mod fault;
 pub mod field;
@@ -27,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use diagnosis::Diagnosis;
 pub use fault::FaultFinding;
 pub use growth::{Growth, HeldOut};
 pub use header::{
@@ -72,6 +74,9 @@ pub struct Report {
     /// How far known bugs are outside rounding.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultFinding>,
+    /// What explains candidates of the indexer that no rounding does, and those with a known bug.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnoses: Vec<Diagnosis>,
     /// The rows.
     pub records: Records,
     /// What failed in suites that judge no variant, a sentence each.

@@ -65,6 +65,14 @@ key! {
     token_class: String,
     /// Tokens in the batch.
     tokens: u64,
+    /// Tokens of context that the queries look back on.
+    context: Option<u64>,
+    /// Which queries: `end`, `spread`, …
+    query_set: Option<String>,
+    /// Keys that a query selects.
+    k: Option<u32>,
+    /// Keys that the candidate selects where `kept_at` looks for the reference's k.
+    k_at: Option<u32>,
     /// K splits that the recipe's rule gave.
     splits: Option<u32>,
     /// SM count that the split rule was told.
@@ -75,6 +83,10 @@ key! {
     source: Option<String>,
     /// The direction of a perturbation whose gain was measured.
     direction: Option<String>,
+    /// Where a needle is planted, as a share of the context.
+    needle_depth: Option<String>,
+    /// How far a needle's score is above the cut.
+    needle_margin: Option<String>,
     /// What the streams of a chain are stored in.
     residual: Option<String>,
     /// What a chain's layer inputs and outputs are rounded to.

@@ -5,8 +5,11 @@
 
 mod budget;
 mod chain;
+mod diagnoses;
 mod faults;
 mod gains;
+mod indexer;
+mod needle;
 mod recombine;
 mod variants;
 
@@ -86,6 +89,9 @@ pub fn render(report: &Report, layout: Layout) -> String {
     parts.extend(faults::render(report, layout.width));
     parts.extend(budget::render(report, layout.width));
     parts.extend(gains::render(report, layout.width));
+    parts.extend(indexer::render(report, layout.width));
+    parts.extend(diagnoses::render(report, layout.width));
+    parts.extend(needle::render(report, layout.width));
     for (suite, caption) in SWEEPS {
         let is_own = |record: &&Record| record.key.suite == suite;
         let rows: Vec<&Record> = report.records.iter().filter(is_own).collect();

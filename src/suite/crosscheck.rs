@@ -8,6 +8,8 @@
 //! After the stages of the mixing kernel come the streams X' that a recombination makes, before they are
 //! stored, with fp32 and with bf16 post and comb. There is no sublayer here: the layer input rounded to
 //! bf16 stands in for its output.
+//!
+//! The indexer's logits and selections are compared in [`indexer::crosscheck`](super::indexer::crosscheck).
 
 use ndarray::{Array2, ArrayView2, s};
 
@@ -27,9 +29,13 @@ pub enum Compared {
     Recombine,
     /// X' of [`Recombine::TRANSFORMERS`], whose post and comb are bf16.
     RecombineBf16,
+    /// The indexer's logits.
+    Logits,
+    /// The keys that the indexer selects.
+    TopK,
 }
 
-/// Everything that is compared, in the order it is computed.
+/// Everything that is compared of the mixing kernel and what follows it, in the order it is computed.
 pub const COMPARED: [Compared; 9] = [
     Compared::Mix(Stage::Dot),
     Compared::Mix(Stage::Mixes),
@@ -60,6 +66,8 @@ impl Compared {
             Self::Mix(stage) => stage.name(),
             Self::Recombine => "recombine",
             Self::RecombineBf16 => "recombine_bf16",
+            Self::Logits => "logits",
+            Self::TopK => "top_k",
         }
     }
 }
@@ -90,7 +98,7 @@ pub struct First {
     pub other: f32,
 }
 
-/// Runs `recipe` on both backends and compares `stages`.
+/// Runs `recipe` on both backends and compares `stages`; of the indexer's there is nothing here.
 ///
 /// # Errors
 /// A backend cannot run it.
@@ -152,6 +160,7 @@ pub fn compare(
         }
         Compared::Recombine => recombined(backends, stage, &Recombine::FP32, &after),
         Compared::RecombineBf16 => recombined(backends, stage, &Recombine::TRANSFORMERS, &after),
+        Compared::Logits | Compared::TopK => Ok(Difference::none(stage)),
     };
     stages.iter().copied().map(find).collect()
 }
@@ -183,13 +192,13 @@ fn recombined(
 }
 
 /// What both backends have.
-struct Pair<T> {
-    one: T,
-    other: T,
+pub(super) struct Pair<T> {
+    pub(super) one: T,
+    pub(super) other: T,
 }
 
 impl<T> Pair<T> {
-    fn of(
+    pub(super) fn of(
         [one, other]: [&dyn Backend; 2],
         run: impl Fn(&dyn Backend) -> Result<T, BackendError>,
     ) -> Result<Self, BackendError> {
@@ -210,14 +219,18 @@ fn got<'a>(stage: Stage, mix: &'a Mix, split: &'a Split) -> ArrayView2<'a, f32> 
     }
 }
 
-fn difference(stage: Compared, one: ArrayView2<f32>, other: ArrayView2<f32>) -> Difference {
+pub(super) fn difference(
+    stage: Compared,
+    one: ArrayView2<f32>,
+    other: ArrayView2<f32>,
+) -> Difference {
     let mut found = Difference::none(stage);
     found.count(one, other);
     found
 }
 
 impl Difference {
-    fn none(stage: Compared) -> Self {
+    pub(super) fn none(stage: Compared) -> Self {
         Self {
             stage,
             elements: 0,
@@ -243,6 +256,54 @@ impl Difference {
                 self.ulps = apart;
             }
         }
+    }
+}
+
+/// The differences of one variant, over all cases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its name.
+    pub variant: String,
+    /// Stage by stage; nothing before the first case.
+    pub stages: Vec<Difference>,
+}
+
+impl Row {
+    /// A variant without cases.
+    #[must_use]
+    pub fn new(variant: &str) -> Self {
+        Self {
+            variant: variant.to_owned(),
+            stages: Vec::new(),
+        }
+    }
+
+    /// Adds a case, which has the stages of those before it.
+    pub fn add(&mut self, found: Vec<Difference>) {
+        if self.stages.is_empty() {
+            self.stages = found;
+            return;
+        }
+        for (so_far, more) in self.stages.iter_mut().zip(found) {
+            so_far.elements += more.elements;
+            so_far.differing += more.differing;
+            if more.ulps > so_far.ulps {
+                so_far.ulps = more.ulps;
+            }
+            so_far.first = so_far.first.or(more.first);
+        }
+    }
+
+    /// The stages whose every bit has to agree, and does not.
+    pub fn wrong(&self) -> impl Iterator<Item = &Difference> {
+        let exact = self.stages.iter().filter(|found| found.stage.is_exact());
+        exact.filter(|found| found.differing > 0)
+    }
+
+    /// Whether every bit agrees that has to.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        self.wrong().next().is_none()
     }
 }
 

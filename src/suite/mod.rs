@@ -3,7 +3,7 @@
 //! A suite takes cases (one site with its weights and inputs), runs the candidates on a backend
 //! beside the fp64 reference and yields records. [`mix`] compares the hyper-connection mixing kernel
 //! stage by stage at every site; [`recombine`] compares what follows the sublayer; [`chain`] takes both through all
-//! layers; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the number of splits;
+//! layers; [`indexer`] follows hidden states to the keys that attention selects; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the number of splits;
 //! [`crosscheck`] compares two backends; [`vectors`] replays recorded tensor-core results. A new suite is a new file
 //! and a line here. What may not live here: printing, file formats, limits.
 
@@ -14,7 +14,9 @@ pub mod crosscheck;
 pub mod fault;
 pub mod feed;
 pub mod gains;
+pub mod indexer;
 pub mod mix;
+pub mod needle;
 pub mod read;
 pub mod recombine;
 pub mod sweep;
@@ -28,7 +30,7 @@ use crate::{
     activations::{Activations, ActivationsError, Inputs},
     backend::{Backend, BackendError},
     checkpoint::{Checkpoint, CheckpointError, NonFinite, Site},
-    measure::{bound::BoundError, error::MeasureError},
+    measure::{bound::BoundError, error::MeasureError, interval::IntervalError},
     recipe::{MixRecipe, library::LibraryProduct},
     report::Key,
 };
@@ -53,6 +55,9 @@ pub enum SuiteError {
     /// A bound could not be computed.
     #[error(transparent)]
     Bound(#[from] BoundError),
+    /// The intervals of logits could not be computed.
+    #[error(transparent)]
+    Interval(#[from] IntervalError),
     /// The tensors behind the rows could not be written.
     #[error("{0}")]
     Dump(String),

@@ -5,10 +5,8 @@
 
 use ndarray::{ArrayView2, CowArray, Ix2};
 
-use crate::{
-    backend::BackendError,
-    format::{Format, Rounding, bf16},
-};
+use super::SuiteError;
+use crate::format::{Format, Rounding, bf16};
 
 /// What belongs together: the tensors of one file.
 pub trait Tensors {
@@ -36,7 +34,7 @@ pub struct NamedTensor<'a> {
     pub shape: [usize; 2],
     /// The format it is written in.
     pub stored: Stored,
-    make: Box<dyn Fn() -> Result<Values<'a>, BackendError> + 'a>,
+    make: Box<dyn Fn() -> Result<Values<'a>, SuiteError> + 'a>,
 }
 
 /// The format a tensor is written in.
@@ -48,6 +46,8 @@ pub enum Stored {
     F32,
     /// bfloat16, in which the values are exact.
     Bf16,
+    /// Whole numbers.
+    I64,
 }
 
 /// A tensor's values.
@@ -56,6 +56,8 @@ pub enum Values<'a> {
     F32(CowArray<'a, f32, Ix2>),
     /// fp64.
     F64(CowArray<'a, f64, Ix2>),
+    /// Whole numbers.
+    I64(CowArray<'a, i64, Ix2>),
 }
 
 impl Stored {
@@ -95,12 +97,21 @@ impl<'a> NamedTensor<'a> {
         })
     }
 
+    /// Whole numbers that are at hand.
+    #[must_use]
+    pub fn int64(name: String, values: ArrayView2<'a, i64>) -> Self {
+        let shape = [values.nrows(), values.ncols()];
+        Self::made(name, Stored::I64, shape, move || {
+            Ok(Values::I64(values.into()))
+        })
+    }
+
     /// Values that are made when they are asked for.
     pub fn made(
         name: String,
         stored: Stored,
         shape: [usize; 2],
-        make: impl Fn() -> Result<Values<'a>, BackendError> + 'a,
+        make: impl Fn() -> Result<Values<'a>, SuiteError> + 'a,
     ) -> Self {
         Self {
             name,
@@ -113,8 +124,8 @@ impl<'a> NamedTensor<'a> {
     /// Its values, made now if nobody keeps them.
     ///
     /// # Errors
-    /// A device that fails while it makes them.
-    pub fn values(&self) -> Result<Values<'a>, BackendError> {
+    /// A device or a file that fails while they are made.
+    pub fn values(&self) -> Result<Values<'a>, SuiteError> {
         (self.make)()
     }
 }

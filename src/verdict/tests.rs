@@ -144,7 +144,7 @@ fn nothing_is_exact_without_fp32() {
         verdict.sentence,
         "tf32x3 is exact: mixes is at or below fp32's own error on each of 1 site; mixes rel_l2 \
          median 1.00e-9, worst 1.00e-9 (L0.attn); without a bound, so that a bug cannot be told from rounding. \
-         Rests on mix; not run: chain, indexer."
+         Rests on mix; not run: chain."
     );
 }
 

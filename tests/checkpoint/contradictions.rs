@@ -172,7 +172,7 @@ fn no_config_means_documented_values_and_a_note() {
             .iter()
             .filter(|note| note.contains("no config.json"))
             .count(),
-        4
+        6
     );
     assert_eq!(
         checkpoint.kind(),

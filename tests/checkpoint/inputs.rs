@@ -30,6 +30,7 @@ fn names_and_their_errors() {
         "normal",
         "outlier",
         "copies",
+        "correlated",
         "scaled:0.001",
         "scaled:70000",
         "embedding",
@@ -57,7 +58,7 @@ fn names_and_their_errors() {
 
 #[test]
 fn fewer_tokens_are_a_prefix_and_sites_share() {
-    for name in ["normal", "outlier", "copies", "scaled:100"] {
+    for name in ["normal", "outlier", "copies", "correlated", "scaled:100"] {
         let all = rows(name, 5, 2, 0..40);
         assert_eq!(rows(name, 5, 2, 0..7), all.slice(s![..7, ..]), "{name}");
         assert_eq!(rows(name, 5, 2, 33..40), all.slice(s![33.., ..]), "{name}");

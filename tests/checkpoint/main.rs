@@ -3,9 +3,12 @@
 mod chain_weights;
 mod contradictions;
 mod hostile;
+mod index_inputs;
+mod indexer;
 mod inputs;
 mod inspect;
 mod mutations;
+mod rope;
 mod round_trip;
 mod shared_expert;
 mod support;

@@ -36,6 +36,14 @@ fn flags_that_contradict_each_other_are_refused_whatever_is_here() {
             ["--time does not go with --crosscheck", "drop one"],
         ),
         (
+            "--suite needle --crosscheck",
+            ["--suite needle does not go with --crosscheck", "drop one"],
+        ),
+        (
+            "--suite indexer --sweep tokens=1,2",
+            ["--suite indexer does not go with --sweep", "drop one"],
+        ),
+        (
             "--time --sweep tokens=1,2",
             ["--time does not go with --sweep", "drop one"],
         ),

@@ -2,6 +2,7 @@
 //! whole or not there.
 
 mod attacks;
+mod bugs;
 mod chain;
 mod checkpoints;
 mod codes;

@@ -72,7 +72,7 @@ fn names_and_flags_that_say_nothing_are_refused() {
             ],
         ),
         (
-            "--variants transformers",
+            "--suite mix --variants transformers",
             [
                 "suite mix has no variant 'transformers'",
                 "suite recombine has",

@@ -139,7 +139,7 @@ fn variants_and_recipes_that_do_not_exist_are_refused() {
         &["--against", "'nothing'", "`ulpdrift variants`"],
     );
     run(
-        "--against 'bf16*'",
+        "--suite mix --against 'bf16*'",
         &["--against 'bf16*'", "6 variants", "exactly one"],
     );
     run(

@@ -1,11 +1,12 @@
 """Holds this oracle's indexer to the scores and the selection that another project's model gave.
 
-    python indexer_captured.py CHECKPOINT_DIR INPUTS REFERENCE
+    python indexer_captured.py CHECKPOINT_DIR INPUTS REFERENCE [DUMP_DIR]
 
 INPUTS has `layers.N.indexer.hidden_states` (after attn_norm) and `layers.N.indexer.q_residual` (after q_norm),
 REFERENCE `layers.N.indexer.scores` and `.topk`, computed by transformers in fp32 without quantisation. Scores of
 visible keys must agree to 5e-5 of their rms and to a rel_l2 of 2e-6; a key that only one side selects must lie
-within 5e-5 of the rms of the cut. Exit 1 on any failure.
+within 5e-5 of the rms of the cut. With DUMP_DIR, of a run with as many queries as tokens, the logits and selections
+of its recipe `transformers` are held to the same. Exit 1 on any failure.
 """
 
 import sys
@@ -15,6 +16,7 @@ import numpy as np
 
 import indexer
 import safetensors_io
+from chain_check import dumped
 from tally import Tally
 
 OF_RMS, REL_L2 = 5e-5, 2e-6
@@ -35,7 +37,7 @@ def check_selection(name, scores, theirs, limit, tally):
         tally.compare("top-k", f"{name} query {query}", float(apart / limit), k)
 
 
-def check_layer(checkpoint, layer, inputs, reference, tally):
+def check_layer(checkpoint, layer, inputs, reference, tally, dump=None):
     """One layer, a query at every token."""
     name = f"layers.{layer}.indexer"
     u = inputs[f"{name}.hidden_states"].values
@@ -44,23 +46,32 @@ def check_layer(checkpoint, layer, inputs, reference, tally):
     scores = indexer.reference(indexer.load(checkpoint, layer), given)
     theirs = reference[f"{name}.scores"].values
     seen = indexer.visible(positions, scores.shape[1])
-    apart, rms = (scores - theirs)[seen], np.sqrt((scores[seen] ** 2).mean())
-    tally.compare("scores", name, float(np.abs(apart).max() / rms), int(seen.sum()))
-    tally.compare("scores rel_l2", name, float(np.linalg.norm(apart) / np.linalg.norm(scores[seen])))
-    ours = np.where(seen, scores, -np.inf)
-    check_selection(name, ours, reference[f"{name}.topk"].values, OF_RMS * rms, tally)
+    rms = np.sqrt((scores[seen] ** 2).mean())
+
+    def hold(name_of_ours, scores):
+        apart = (scores - theirs)[seen]
+        tally.compare("scores", name_of_ours, float(np.abs(apart).max() / rms), int(seen.sum()))
+        tally.compare("scores rel_l2", name_of_ours, float(np.linalg.norm(apart) / np.linalg.norm(scores[seen])))
+        ours = np.where(seen, scores, -np.inf)
+        check_selection(name_of_ours, ours, reference[f"{name}.topk"].values, OF_RMS * rms, tally)
+
+    hold(name, scores)
+    if dump is not None:
+        key = f"L{layer}.indexer.logits.transformers"
+        hold(key, np.where(seen, dump[key].values, 0).astype(np.float64))
 
 
 def main():
     checkpoint = safetensors_io.Checkpoint(sys.argv[1])
     inputs, reference = (safetensors_io.read(Path(word)) for word in sys.argv[2:4])
+    dump = dumped(Path(sys.argv[4])) if len(sys.argv) > 4 else None
     tally = Tally()
     tally.declare("scores", "of their rms", OF_RMS)
     tally.declare("scores rel_l2", "", REL_L2)
     tally.declare("top-k", "of what may be a tie", 1)
     layers = sorted(int(key.split(".")[1]) for key in reference if key.endswith(".indexer.scores"))
     for layer in layers:
-        check_layer(checkpoint, layer, inputs, reference, tally)
+        check_layer(checkpoint, layer, inputs, reference, tally, dump)
     for kind in tally.kinds:
         tally.require(kind, 1)
     tally.print()

@@ -4,7 +4,7 @@
 
 DUMP_DIR is what `run --suite indexer --dump` writes, in any number of files, for every layer n:
     L{n}.indexer.hidden_states             BF16 [T, d], before attn_norm; with --inputs after it
-    L{n}.indexer.positions                 I64 [Q]
+    L{n}.indexer.positions                 I64 [Q, 1]
     L{n}.indexer.logits.reference          F64 [Q, N], -inf where a key is not visible, here and below
     L{n}.indexer.logits.VARIANT            F32 [Q, N]
     L{n}.indexer.logits.VARIANT.exact      F64 [Q, N]
@@ -33,7 +33,7 @@ from tally import Tally
 
 # The report's names: what says where a row belongs, and the means over queries that it holds.
 SUITE, STAGE = "indexer", "top_k"
-RECALL, TIE_ADJUSTED, KEPT = "recall", "tie_adjusted_recall", "kept_at_"
+RECALL, TIE_ADJUSTED, KEPT = "recall", "tie_adjusted_recall", "kept_at_2k"
 
 
 def top_k(row, k):
@@ -42,9 +42,9 @@ def top_k(row, k):
     return order[row[order] > -np.inf]
 
 
-def selected(got, reference, k, larger):
-    """Recall, tie-adjusted recall and what the top of each larger k keeps, as means over queries that see a key."""
-    rows = {RECALL: [], TIE_ADJUSTED: []} | {f"{KEPT}{wider}": [] for wider in larger}
+def selected(got, reference, k):
+    """Recall, tie-adjusted recall and what twice as many keys keep, as means over queries that see a key."""
+    rows = {RECALL: [], TIE_ADJUSTED: [], KEPT: []}
     for ours, truth in zip(got, reference):
         right = top_k(truth, k)
         if not len(right):
@@ -52,8 +52,7 @@ def selected(got, reference, k, larger):
         chosen = top_k(ours, k)
         rows[RECALL].append(np.isin(right, chosen).mean())
         rows[TIE_ADJUSTED].append((truth[chosen] >= truth[right[-1]]).mean())
-        for wider in larger:
-            rows[f"{KEPT}{wider}"].append(np.isin(right, top_k(ours, wider)).mean())
+        rows[KEPT].append(np.isin(right, top_k(ours, 2 * k)).mean())
     return {name: float(np.mean(values)) for name, values in rows.items()}
 
 
@@ -113,14 +112,21 @@ def check_top_k(dump, variant, logits, tally):
         tally.compare("top-k", f"{dump.name}.{variant} query {query}", wrong, len(chosen))
 
 
+def of_set(name, queries):
+    """The queries of a set: the second half, the larger one, is at the context's end."""
+    along = queries // 2
+    return {"all": slice(None), "along": slice(along), "end": slice(along, None)}[name]
+
+
 def check_recall(dump, layer, variant, logits, reference, rows, tally):
     """Every row of the report about this variant's selection; the rows seen."""
     own = [row for row in rows if (row["layer"], row["variant"]) == (str(layer), variant)]
     for row in own:
-        k = int(row["k"])
-        larger = [int(name.removeprefix(KEPT)) for name, cell in row.items() if name.startswith(KEPT) and cell]
-        for name, want in selected(logits, reference, k, larger).items():
-            where = f"{dump.name}.{variant} k {k} {name} {row.get(name)}, expected {want!r}"
+        k, queries = int(row["k"]), of_set(row["query_set"], len(logits))
+        for name, want in selected(logits[queries], reference[queries], k).items():
+            if name == KEPT and not row[name]:
+                continue
+            where = f"{dump.name}.{variant} {row['query_set']} k {k} {name} {row.get(name)}, expected {want!r}"
             tally.compare("recall", where, abs(float(row.get(name) or "nan") - want))
     if not own:
         tally.fail(f"recall: {dump.name}.{variant}: the report has no row")
@@ -134,11 +140,11 @@ def inputs_of(dump, layer, file, tally):
     if y is None or positions is None:
         return None
     if file is None:
-        return indexer.Inputs(y, positions)
+        return indexer.Inputs(y, positions.ravel())
     residual = file.get(f"layers.{layer}.indexer.q_residual")
     given = file[f"layers.{layer}.indexer.hidden_states"].values[: len(y)]
     tally.bits("bits", f"{dump.name}.hidden_states", y, given)
-    return indexer.Inputs(y, positions, u=y, qr=residual.values if residual else None)
+    return indexer.Inputs(y, positions.ravel(), u=y, qr=residual.values if residual else None)
 
 
 def check_layer(checkpoint, tensors, layer, file, arch, rows, tally):

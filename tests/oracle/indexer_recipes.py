@@ -169,7 +169,7 @@ def mxfp4(x):
 def e4m3_of_rows(x):
     """e4m3 codes' values of the last axis, and its fp32 scale, the largest magnitude over 448."""
     largest = np.maximum(np.abs(x).max(axis=-1), f32(1e-4))
-    scale = largest * f32(1 / 448)
+    scale = largest / f32(448)
     inverse = f32(1) / scale
     return formats.saturated(x * inverse[..., None], "E4M3"), scale
 

@@ -140,9 +140,9 @@ def make(checkpoint, layer, y, qr=None):
             chosen[: len(keys)] = keys
         tensors[f"{name}.top_k.{variant}"] = top
         for k in KS:
-            measured = indexer_check.selected(got, reference, k, [2 * k])
+            measured = indexer_check.selected(got, reference, k)
             place = {"suite": indexer_check.SUITE, "stage": indexer_check.STAGE, "layer": layer, "variant": variant}
-            rows.append(place | {"k": k} | measured)
+            rows.append(place | {"k": k, "query_set": "all"} | measured)
     return tensors, rows
 
 
@@ -291,7 +291,7 @@ def spoils(name):
     """What is done to a good dump, and the kinds of failure that have to tell."""
     fp4, fp8 = (f"{name}.logits.{variant}" for variant in indexer_recipes.RECIPES)
     reference, top = f"{name}.logits.reference", f"{name}.top_k.fp8-f32scale"
-    keys = f"{indexer_check.KEPT}{2 * KS[0]}"
+    keys = indexer_check.KEPT
     return (
         ("a bit of fp8-f32scale", flipped(fp8), {"bits"}),
         ("a logit of reference-bf16-fp4 by one step of bf16", moved(fp4, 2.0**-8), {"bits"}),

@@ -17,7 +17,7 @@ impl Recorded {
         Self(std::fs::read(path).expect("the recorded file is part of the repository"))
     }
 
-    /// A tensor as a matrix in f64 (exact for BF16, F32 and F64); a vector becomes one row.
+    /// A tensor as a matrix in f64 (exact for BF16, F32, F64 and small I64); a vector becomes one row.
     pub fn f64(&self, name: &str) -> Array2<f64> {
         let file = SafeTensors::deserialize(&self.0).expect("a safetensors file");
         let tensor = file.tensor(name).expect("the tensor is in the file");
@@ -46,6 +46,13 @@ impl Recorded {
                 .0
                 .iter()
                 .map(|bytes| f64::from_le_bytes(*bytes))
+                .collect(),
+            Dtype::I64 => tensor
+                .data()
+                .as_chunks()
+                .0
+                .iter()
+                .map(|bytes| i64::from_le_bytes(*bytes) as f64)
                 .collect(),
             other => panic!("no test tensor is {other}"),
         };

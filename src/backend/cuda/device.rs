@@ -226,7 +226,11 @@ impl Device {
     /// Machine code of a build, compiled now or earlier.
     fn code(&self, build: &Build) -> Result<Vec<u8>, CudaError> {
         let arch = self.facts.compile_arch();
-        let options = [nvrtc::own_options(&arch), build.options.clone()].concat();
+        let options = [
+            nvrtc::own_options(&build.target(&arch)),
+            build.options.clone(),
+        ]
+        .concat();
         let headers = self.sources.headers();
         let source = source(&self.sources, build.kernel, &headers);
         let key = Key::of(&self.nvrtc.identity(), &options, &source);
@@ -386,7 +390,7 @@ pub fn compile(
 ) -> Result<Compiled, CudaError> {
     let headers = sources.headers();
     let source = source(sources, build.kernel, &headers);
-    nvrtc.compile(&source, &build.options, arch)
+    nvrtc.compile(&source, &build.options, &build.target(arch))
 }
 
 fn source<'a>(sources: &'a Sources, kernel: Kernel, headers: &'a [(&str, &str)]) -> Source<'a> {

@@ -7,10 +7,14 @@
 //! * [`probe`]: what is here.
 //! * [`nvrtc`]: the run-time compiler; [`cache`]: what it made, kept on disk.
 //! * [`source`]: the kernels' sources; [`options`]: a recipe as their macros.
-//! * `stream`: what a device keeps for us; [`device`]: a device at work; `mix` and `epilogue`: the operations; `tiles`: one instruction at a
-//!   time.
+//! * `stream`: what a device keeps for us; [`device`]: a device at work; `mix`, `epilogue` and `index`: the operations; `tiles`: one
+//!   instruction at a time.
 //! * [`blas`]: the vendor's library; [`time`]: how long things take; `hardware`: both, as a suite asks
 //!   for them.
+//!
+//! Of the indexer a device makes the logits and the exact selection. Everything upstream (linears, norms, rope,
+//! pooling, quantisers) is the emulator's whatever the backend, on the FP8 unit of the device's arch, so that both are
+//! handed the same operands.
 
 pub mod blas;
 pub mod cache;
@@ -21,6 +25,7 @@ mod epilogue;
 pub mod error;
 mod functions;
 mod hardware;
+mod index;
 mod library;
 pub mod mix;
 pub mod nvrtc;
@@ -54,7 +59,7 @@ use crate::{
     format::Format,
     recipe::{
         Epilogue, MixRecipe, Recombine,
-        indexer::{IndexRecipe, Operands, QueryOperands},
+        indexer::{IndexRecipe, Operands, QueryOperands, Selector},
     },
 };
 
@@ -170,11 +175,26 @@ impl Backend for Cuda {
 
     fn index_logits(
         &self,
-        _: &IndexRecipe,
-        _: &QueryOperands,
-        _: &Operands,
+        recipe: &IndexRecipe,
+        queries: &QueryOperands,
+        keys: &Operands,
     ) -> Result<Array2<f32>, BackendError> {
-        let what = "the indexer's logits";
-        Err(BackendError::NoKernel { what })
+        self.device.bind()?;
+        index::logits(&self.device, recipe, queries, keys)
+    }
+
+    fn top_k(
+        &self,
+        selector: Selector,
+        logits: ArrayView2<'_, f32>,
+        visible: &[usize],
+        k: usize,
+    ) -> Result<Vec<Vec<u32>>, BackendError> {
+        if selector != Selector::Exact {
+            let what = format!("selector {}", selector.name());
+            return Err(BackendError::NoKernel { what });
+        }
+        self.device.bind()?;
+        Ok(index::top_k(&self.device, logits, visible, k)?)
     }
 }

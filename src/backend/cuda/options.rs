@@ -4,11 +4,13 @@
 //! nothing of drivers, so that a machine without a GPU compiles the same kernels.
 
 mod fma;
+mod index;
 mod matrix;
 mod project;
 mod recombine;
 
 pub use self::{
+    index::{Dot, IndexShape, index_logits, top_k},
     project::{Mixing, Projected, Shape, Target, finish, pack, projection},
     recombine::{StreamShape, recombine},
 };
@@ -63,10 +65,21 @@ pub struct Grid {
 pub struct Build {
     /// The file.
     pub kernel: Kernel,
+    /// Whether it has instructions that no later arch has: it is compiled for `sm_90a`, not `sm_90`.
+    pub own_arch_only: bool,
     /// Its macros, as the compiler takes them.
     pub options: Vec<String>,
     /// Its launch.
     pub grid: Grid,
+}
+
+impl Build {
+    /// What it is compiled for, where others are compiled for `arch`.
+    #[must_use]
+    pub fn target(&self, arch: &str) -> String {
+        let suffix = if self.own_arch_only { "a" } else { "" };
+        format!("{arch}{suffix}")
+    }
 }
 
 /// The RMS factor of a recipe; `parts` is how many partial sums it leaves.
@@ -107,6 +120,7 @@ pub fn rms(projection: &Projection, shape: &Shape) -> (Build, usize) {
     };
     let build = Build {
         kernel: Kernel::Rms,
+        own_arch_only: false,
         options,
         grid,
     };
@@ -139,6 +153,7 @@ pub fn split_sinkhorn(epilogue: &Epilogue, hc: usize, tokens: usize) -> Build {
     );
     Build {
         kernel: Kernel::SplitSinkhorn,
+        own_arch_only: false,
         options,
         grid: Grid {
             blocks: (tokens.div_ceil(ROW_THREADS), 1),
@@ -158,6 +173,7 @@ pub fn collapse(epilogue: &Epilogue, hc: usize, tokens: usize, width: usize, x: 
     define(&mut options, "COLLAPSE_FMA", fused(epilogue.collapse));
     Build {
         kernel: Kernel::Collapse,
+        own_arch_only: false,
         options,
         grid: Grid {
             blocks: (tokens, width.div_ceil(THREADS)),
@@ -177,6 +193,7 @@ pub fn tiles(instruction: Instruction, count: usize) -> Build {
     define(&mut options, "CODE_BYTES", operand.code_bytes());
     Build {
         kernel: Kernel::MmaTiles,
+        own_arch_only: false,
         options,
         grid: Grid {
             blocks: (count.div_ceil(THREADS / 32), 1),
@@ -192,6 +209,7 @@ pub fn tiles(instruction: Instruction, count: usize) -> Build {
 pub fn convert(count: usize) -> Build {
     Build {
         kernel: Kernel::Convert,
+        own_arch_only: false,
         options: Vec::new(),
         grid: Grid {
             blocks: (count.div_ceil(THREADS), 1),

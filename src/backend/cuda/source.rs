@@ -37,6 +37,10 @@ pub enum Kernel {
     Collapse,
     /// The streams after the sublayer.
     Recombine,
+    /// The indexer's logits.
+    IndexLogits,
+    /// The largest of a row.
+    TopK,
     /// One matrix instruction per tile.
     MmaTiles,
     /// The conversions of fp32 words to operands.
@@ -45,7 +49,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// Every file.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::PackWeights,
         Self::PackColumns,
         Self::ProjectMma,
@@ -56,6 +60,8 @@ impl Kernel {
         Self::SplitSinkhorn,
         Self::Collapse,
         Self::Recombine,
+        Self::IndexLogits,
+        Self::TopK,
         Self::MmaTiles,
         Self::Convert,
     ];
@@ -74,6 +80,8 @@ impl Kernel {
             Self::SplitSinkhorn => "split_sinkhorn.cu",
             Self::Collapse => "collapse.cu",
             Self::Recombine => "recombine.cu",
+            Self::IndexLogits => "index_logits.cu",
+            Self::TopK => "top_k.cu",
             Self::MmaTiles => "mma_tiles.cu",
             Self::Convert => "convert.cu",
         }
@@ -91,6 +99,8 @@ impl Kernel {
             Self::SplitSinkhorn => include_str!("../../../kernels/split_sinkhorn.cu"),
             Self::Collapse => include_str!("../../../kernels/collapse.cu"),
             Self::Recombine => include_str!("../../../kernels/recombine.cu"),
+            Self::IndexLogits => include_str!("../../../kernels/index_logits.cu"),
+            Self::TopK => include_str!("../../../kernels/top_k.cu"),
             Self::MmaTiles => include_str!("../../../kernels/mma_tiles.cu"),
             Self::Convert => include_str!("../../../kernels/convert.cu"),
         }

@@ -10,11 +10,12 @@ mod rms;
 mod split;
 #[cfg(test)]
 mod tests;
+pub mod top_k;
 mod tree;
 
 use std::ops::Range;
 
-use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, Zip, s};
+use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, Axis, Zip, s};
 use rayon::prelude::*;
 use ulpdrift_reference::simd::Level;
 
@@ -27,7 +28,7 @@ use crate::{
     format::{Format, Rounding},
     recipe::{
         Epilogue, MixRecipe, NormPlacement, Order, Projection, Recombine, Storage,
-        indexer::{self as index, IndexRecipe, QueryOperands},
+        indexer::{self as index, IndexRecipe, QueryOperands, Selector},
         operands::{Operands, Streams},
     },
     tensor_core::{Arch, PackedWeights, Rule, chains},
@@ -129,6 +130,21 @@ impl Backend for Emulate {
         keys: &index::Operands,
     ) -> Result<Array2<f32>, BackendError> {
         indexer::index_logits(self.level, self.arch, recipe, queries, keys)
+    }
+
+    fn top_k(
+        &self,
+        selector: Selector,
+        logits: ArrayView2<'_, f32>,
+        visible: &[usize],
+        k: usize,
+    ) -> Result<Vec<Vec<u32>>, BackendError> {
+        let rows: Vec<_> = logits.axis_iter(Axis(0)).zip(visible).collect();
+        let select = |(row, &visible): (ArrayView1<'_, f32>, &usize)| match row.to_slice() {
+            Some(scores) => top_k::select(selector, scores, visible, k),
+            None => top_k::select(selector, &row.to_vec(), visible, k),
+        };
+        Ok(rows.into_par_iter().map(select).collect())
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{
     recipe::{
         Epilogue, Recombine, Storage,
         catalogue::builtin,
-        indexer::{IndexRecipe, Operands, QueryOperands},
+        indexer::{IndexRecipe, Operands, QueryOperands, Selector},
     },
     tensor_core::Arch,
 };
@@ -135,6 +135,16 @@ impl Backend for Pretend {
         keys: &Operands,
     ) -> Result<Array2<f32>, BackendError> {
         self.emulate.index_logits(recipe, queries, keys)
+    }
+
+    fn top_k(
+        &self,
+        selector: Selector,
+        logits: ArrayView2<'_, f32>,
+        visible: &[usize],
+        k: usize,
+    ) -> Result<Vec<Vec<u32>>, BackendError> {
+        self.emulate.top_k(selector, logits, visible, k)
     }
 }
 

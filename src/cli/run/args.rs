@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::usage::whole;
+use crate::cli::{bugs::Bug, usage::whole};
 
 /// Arguments of `run`.
 #[derive(Args, Debug)]
@@ -22,7 +22,7 @@ pub struct RunArgs {
     /// A checkpoint directory, a .safetensors file, or synthetic:flash|pro|v4.1|tiny.
     #[arg(default_value = "synthetic:flash")]
     pub checkpoint: String,
-    /// What to measure [default: mix and, where layers follow each other, chain].
+    /// What to measure [default: mix; chain where layers follow each other; indexer where a layer has one].
     #[arg(long, value_delimiter = ',', value_enum, value_name = "SUITES")]
     pub suite: Vec<Suite>,
     /// What the streams of a chain are stored in (suites chain, budget and gains).
@@ -37,9 +37,31 @@ pub struct RunArgs {
     /// Where suite chain runs a variant's recipe: all, attn, ffn or the number of one layer; fp32 runs elsewhere.
     #[arg(long, default_value = "all", value_name = "SITES")]
     pub sites_on: String,
-    /// Known bugs as candidates beside the variants, built into the one that --against names.
+    /// Tokens of context for suites indexer and needle, one or several [default: 8192; with --inputs file: all].
+    #[arg(long, value_delimiter = ',', value_name = "N", value_parser = whole::<usize>, allow_negative_numbers = true)]
+    pub context: Vec<usize>,
+    /// How many positions ask the indexer for keys: half at the end of the context, half along it.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole::<usize>, allow_negative_numbers = true)]
+    pub queries: usize,
+    /// How many keys the indexer selects, one or several [default: the model's index_topk and twice that].
+    #[arg(long, value_delimiter = ',', value_name = "K", value_parser = whole::<usize>, allow_negative_numbers = true)]
+    pub topk: Vec<usize>,
+    /// How far above the cut suite needle plants its keys: gaps between neighbouring scores, or rank:R.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "GAPS",
+        default_value = "1,4,16,64,256",
+        allow_negative_numbers = true
+    )]
+    pub needle_margins: Vec<String>,
+    /// Where suite needle plants them, in percent of the context.
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT", default_value = "0,10,25,50,75,90,100", value_parser = whole::<u8>, allow_negative_numbers = true)]
+    pub needle_depths: Vec<u8>,
+    /// Known bugs as candidates beside the variants: the mixing kernel's built into the one that --against names, the
+    /// indexer's into fp8-f32scale.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "NAMES")]
-    pub fault: Vec<Fault>,
+    pub fault: Vec<Bug>,
     /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them, and each suite takes
     /// those that it knows [default: those it marks, and all of --recipes].
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
@@ -47,14 +69,10 @@ pub struct RunArgs {
     /// Add the recipes of a TOML file.
     #[arg(long, value_name = "FILE")]
     pub recipes: Option<PathBuf>,
-    /// Layers: all, or a list of numbers and ranges such as 0-3,7.
-    #[arg(
-        long,
-        default_value = "all",
-        value_name = "LAYERS",
-        allow_negative_numbers = true
-    )]
-    pub layers: String,
+    /// Layers: all, or a list of numbers and ranges such as 0-3,7 [default: all; of those with an indexer the first,
+    /// the middle and the last].
+    #[arg(long, value_name = "LAYERS", allow_negative_numbers = true)]
+    pub layers: Option<String>,
     /// Sites of each layer.
     #[arg(
         long,
@@ -72,8 +90,8 @@ pub struct RunArgs {
     /// Run suite chain with so many seeds, counting from --seed: errors along one chain are not independent.
     #[arg(long, default_value_t = 1, value_parser = whole::<u64>, value_name = "N", allow_negative_numbers = true)]
     pub seeds: u64,
-    /// Inputs x: normal, outlier, copies, scaled:S (1e-3 to 7e4), file:PATH, or embedding: rows of embed.weight
-    /// drawn by the seed, which suite chain alone begins with.
+    /// Inputs x: normal, outlier, copies, correlated, scaled:S (1e-3 to 7e4), file:PATH, or embedding: rows of
+    /// embed.weight drawn by the seed, which suite chain alone begins with.
     #[arg(long, default_value = "normal", value_name = "INPUTS")]
     pub inputs: String,
     /// What executes the variants.
@@ -93,7 +111,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DIR")]
     pub kernels: Option<PathBuf>,
     /// Run device and emulator on the same cases instead, and count the bits that differ by stage; exit 1
-    /// if stage dot has any.
+    /// if stage dot has any, or the indexer's logits.
     #[arg(long)]
     pub crosscheck: bool,
     /// Also time every variant's projection on the device, beside a copy and, if named, cuBLAS.
@@ -160,7 +178,7 @@ impl RunArgs {
     /// The suites asked for. What looks at single sites in a table of its own has no place for a chain.
     pub fn suites(&self) -> Vec<Suite> {
         match (self.suite.as_slice(), &self.sweep, self.crosscheck) {
-            ([], None, false) => vec![Suite::Mix, Suite::Chain],
+            ([], None, false) => vec![Suite::Mix, Suite::Chain, Suite::Indexer],
             ([], ..) => vec![Suite::Mix],
             (named, ..) => named.to_vec(),
         }
@@ -215,17 +233,6 @@ pub enum Sublayer {
     SharedExpert,
     /// Outputs out of --inputs file:PATH: layers.N.attn.f and layers.N.ffn.f of [tokens, d].
     File,
-}
-
-/// A known bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Fault {
-    /// comb enters hc_post transposed.
-    TransposedComb,
-    /// post lacks its factor 2.
-    PostWithoutFactor,
-    /// The RMS factor adds eps to the root instead of to what is under it.
-    EpsOutsideRoot,
 }
 
 /// Which backend is asked for.

@@ -4,7 +4,11 @@ use std::{fmt::Write, process::ExitCode};
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{args::RunArgs, products::Products, progress};
+use super::{
+    args::{RunArgs, Suite},
+    progress,
+    settings::Settings,
+};
 use crate::{
     backend::emulate::Emulate,
     cli::{exit, print},
@@ -12,31 +16,60 @@ use crate::{
     suite::{
         Plan,
         case::Case,
-        crosscheck::{self, COMPARED, Compared, Difference},
+        crosscheck::{self, COMPARED, Compared, Row},
+        indexer::{self, IndexPlan},
     },
 };
 
-/// The differences of one variant, over all cases.
-struct Row<'a> {
-    variant: &'a str,
-    stages: Vec<Difference>,
+/// What one suite's crosscheck found.
+struct Found {
+    /// What it is of, such as "86 sites".
+    cases: String,
+    /// Whether there is any.
+    is_empty: bool,
+    stages: &'static [Compared],
+    rows: Vec<Row>,
+    /// Lines about what was left out.
+    left_out: Vec<String>,
 }
 
-/// Compares every variant at every site; 1 if a stage differs whose every bit has to agree.
+/// Compares every variant of the suites asked for; 1 if a stage differs whose every bit has to agree.
 ///
 /// # Errors
 /// A case cannot be read, or a backend cannot run it.
-pub fn run(args: &RunArgs, plan: &Plan<'_>, products: &Products) -> anyhow::Result<ExitCode> {
+pub fn run(args: &RunArgs, plan: &Plan<'_>, settings: &Settings) -> anyhow::Result<ExitCode> {
     let emulate = Emulate::new(plan.backend.info().arch, plan.level);
+    let mut agrees = true;
+    let mut text = String::new();
+    if settings.suites.contains(&Suite::Mix) {
+        let found = mix(args, plan, settings, &emulate)?;
+        agrees &= found.agrees();
+        text += &found.describe(plan);
+    }
+    if let (true, Some(own)) = (settings.suites.contains(&Suite::Indexer), &settings.index) {
+        let found = indexed(args, plan, own, &emulate)?;
+        agrees &= found.agrees();
+        let apart = if text.is_empty() { "" } else { "\n" };
+        text += apart;
+        text += &found.describe(plan);
+    }
+    print::result(&text)?;
+    Ok(ExitCode::from(match agrees {
+        true => exit::GOOD,
+        false => exit::CHECK_FAILED,
+    }))
+}
+
+/// The mixing kernel, at every site.
+fn mix(
+    args: &RunArgs,
+    plan: &Plan<'_>,
+    settings: &Settings,
+    emulate: &Emulate,
+) -> anyhow::Result<Found> {
     let progress = progress::Bar::new(args.quiet);
-    let mut rows: Vec<Row<'_>> = plan
-        .recipes
-        .iter()
-        .map(|recipe| Row {
-            variant: &recipe.name,
-            stages: Vec::new(),
-        })
-        .collect();
+    let names = plan.recipes.iter().map(|recipe| Row::new(&recipe.name));
+    let mut rows: Vec<Row> = names.collect();
     let places: Vec<_> = plan
         .layers
         .iter()
@@ -55,100 +88,122 @@ pub fn run(args: &RunArgs, plan: &Plan<'_>, products: &Products) -> anyhow::Resu
         };
         for (row, recipe) in rows.iter_mut().zip(plan.recipes) {
             let found =
-                crosscheck::compare(&emulate, plan.backend, recipe, &case, launch, &COMPARED)?;
+                crosscheck::compare(emulate, plan.backend, recipe, &case, launch, &COMPARED)?;
             row.add(found);
         }
         progress.tell(index + 1, places.len(), &case.place());
     }
-    drop(progress);
-    let mut text = describe(plan, cases, &rows);
-    if !products.is_empty() {
+    let products = &settings.products;
+    let products = (!products.is_empty())
+        .then(|| format!("Left out: {products}, which can be measured and not emulated"));
+    Ok(Found {
+        cases: format!("{cases} sites"),
+        is_empty: cases == 0,
+        stages: &COMPARED,
+        rows,
+        left_out: products.into_iter().collect(),
+    })
+}
+
+/// The indexer, at every layer that has one.
+fn indexed(
+    args: &RunArgs,
+    plan: &Plan<'_>,
+    own: &IndexPlan,
+    emulate: &Emulate,
+) -> anyhow::Result<Found> {
+    let progress = progress::Bar::new(args.quiet);
+    let tell = |done, total, place: &str| progress.tell(done, total, place);
+    let found = indexer::crosscheck::run(plan, own, emulate, &tell)?;
+    let skipped = found.skipped.iter();
+    Ok(Found {
+        cases: format!("the indexer of {} layers and contexts", found.cases),
+        is_empty: found.rows.is_empty(),
+        stages: &indexer::crosscheck::COMPARED,
+        rows: found.rows,
+        left_out: skipped
+            .map(|skip| format!("Left out: {}: {}", skip.what, skip.why))
+            .collect(),
+    })
+}
+
+impl Found {
+    fn agrees(&self) -> bool {
+        !self.is_empty && self.rows.iter().all(Row::agrees)
+    }
+
+    fn describe(&self, plan: &Plan<'_>) -> String {
+        let info = plan.backend.info();
+        let device = info.device.map_or_else(String::new, |device| {
+            format!(
+                "{} (driver {}, NVRTC {})",
+                device.name, device.driver, device.nvrtc
+            )
+        });
+        let mut text = format!(
+            "Crosscheck of {device} against the emulator of {}, {} of {}, inputs {}\n\
+             Elements whose bits differ, of all; in brackets the largest difference in ulps of fp32.\n\n",
+            info.arch,
+            self.cases,
+            plan.checkpoint.source(),
+            plan.inputs
+        );
+        let _ = writeln!(text, "{}", self.table().trim_fmt());
+        for row in &self.rows {
+            text += &first_differences(row);
+        }
+        for line in &self.left_out {
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        let names = self.stages.iter().map(|stage| stage.name());
+        table.set_header(std::iter::once("variant").chain(names));
+        for row in &self.rows {
+            let cells = self.stages.iter().map(|stage| {
+                let found = row.stages.iter().find(|found| found.stage == *stage);
+                match found {
+                    None => "-".to_owned(),
+                    Some(found) if found.differing == 0 => format!("0 of {}", found.elements),
+                    // Keys are no numbers that could be some ulps apart.
+                    Some(found) if *stage == Compared::TopK => {
+                        format!("{} of {}", found.differing, found.elements)
+                    }
+                    Some(found) => {
+                        format!("{} of {} ({})", found.differing, found.elements, found.ulps)
+                    }
+                }
+            });
+            table.add_row(std::iter::once(row.variant.clone()).chain(cells));
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        table
+    }
+}
+
+/// A line per stage whose bits have to agree, and do not.
+fn first_differences(row: &Row) -> String {
+    let mut text = String::new();
+    for (stage, first) in row
+        .wrong()
+        .filter_map(|found| Some((found.stage.name(), found.first?)))
+    {
         let _ = writeln!(
             text,
-            "Left out: {products}, which can be measured and not emulated"
+            "{}: {stage} differs first at element {}: {:e} ({:08x}) emulated, {:e} ({:08x}) on the device",
+            row.variant,
+            first.index,
+            first.one,
+            first.one.to_bits(),
+            first.other,
+            first.other.to_bits()
         );
-    }
-    print::result(&text)?;
-    let agrees = rows.iter().all(Row::agrees);
-    Ok(ExitCode::from(if agrees && cases > 0 {
-        exit::GOOD
-    } else {
-        exit::CHECK_FAILED
-    }))
-}
-
-impl Row<'_> {
-    fn add(&mut self, found: Vec<Difference>) {
-        if self.stages.is_empty() {
-            self.stages = found;
-            return;
-        }
-        for (so_far, more) in self.stages.iter_mut().zip(found) {
-            so_far.elements += more.elements;
-            so_far.differing += more.differing;
-            if more.ulps > so_far.ulps {
-                so_far.ulps = more.ulps;
-            }
-            so_far.first = so_far.first.or(more.first);
-        }
-    }
-
-    /// The stages whose every bit has to agree, and does not.
-    fn wrong(&self) -> impl Iterator<Item = &Difference> {
-        let exact = self.stages.iter().filter(|found| found.stage.is_exact());
-        exact.filter(|found| found.differing > 0)
-    }
-
-    fn agrees(&self) -> bool {
-        self.wrong().next().is_none()
-    }
-}
-
-fn describe(plan: &Plan<'_>, cases: usize, rows: &[Row<'_>]) -> String {
-    let info = plan.backend.info();
-    let device = info.device.map_or_else(String::new, |device| {
-        format!(
-            "{} (driver {}, NVRTC {})",
-            device.name, device.driver, device.nvrtc
-        )
-    });
-    let mut text = format!(
-        "Crosscheck of {device} against the emulator of {}, {cases} sites of {}, inputs {}\n\
-         Elements whose bits differ, of all; in brackets the largest difference in ulps of fp32.\n\n",
-        info.arch,
-        plan.checkpoint.source(),
-        plan.inputs
-    );
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(std::iter::once("variant").chain(COMPARED.map(Compared::name)));
-    for row in rows {
-        let cells = row.stages.iter().map(|found| match found.differing {
-            0 => format!("0 of {}", found.elements),
-            differing => format!("{differing} of {} ({})", found.elements, found.ulps),
-        });
-        table.add_row(std::iter::once(row.variant.to_owned()).chain(cells));
-    }
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    let _ = writeln!(text, "{}", table.trim_fmt());
-    for row in rows {
-        for (stage, first) in row
-            .wrong()
-            .filter_map(|found| Some((found.stage.name(), found.first?)))
-        {
-            let _ = writeln!(
-                text,
-                "{}: {stage} differs first at element {}: {:e} ({:08x}) emulated, {:e} ({:08x}) on the device",
-                row.variant,
-                first.index,
-                first.one,
-                first.one.to_bits(),
-                first.other,
-                first.other.to_bits()
-            );
-        }
     }
     text
 }

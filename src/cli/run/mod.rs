@@ -28,7 +28,7 @@ use crate::{
     gate::{self, Thresholds},
     recipe::library::LibraryProduct,
     report::{Class, GateOutcome, Measures, Record, Records, Report, json},
-    suite::{Plan, budget, chain, gains, mix, recombine, sweep},
+    suite::{Plan, budget, chain, gains, indexer, mix, needle, recombine, sweep},
     verdict::{self, VerdictLimits},
 };
 
@@ -57,7 +57,7 @@ fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     };
     let plan = plan(args, settings, backend.get(), &products);
     if args.crosscheck {
-        return crosscheck::run(args, &plan, &settings.products);
+        return crosscheck::run(args, &plan, settings);
     }
     let mut report = measure(args, settings, &plan, &gates, &mut outputs)?;
     let lacking = lacking.iter().map(provenance::skipped);
@@ -105,7 +105,8 @@ fn plan<'a>(
 fn is_good(report: &Report, limits: &VerdictLimits) -> bool {
     let is_usable = |class| !matches!(class, Class::Structural | Class::Broken);
     let is_sound = |record: &Record| {
-        if record.key.fault.is_some() {
+        // What an indexer's formats cost is for its verdict.
+        if record.key.fault.is_some() || record.key.context.is_some() {
             return true;
         }
         let Measures { rel_l2, cosine, .. } = &record.measures;
@@ -144,7 +145,7 @@ fn measure(
         records = outcome.records;
         yardstick = outcome.yardstick;
         provenance.add(&outcome.read);
-        provenance.certificate = outcome.certificate;
+        provenance.certify(outcome.certificate);
         provenance.probed = outcome.probed;
         provenance.times = outcome.times;
     }
@@ -180,13 +181,28 @@ fn measure(
         provenance.add(&outcome.read);
         records.extend(outcome.records);
     }
+    if let Some(own) = settings
+        .index
+        .as_ref()
+        .filter(|_| settings.suites.contains(&Suite::Indexer))
+    {
+        let outcome = indexer::run(plan, own, outputs.sink(), &tell)?;
+        provenance.add(&outcome.read);
+        provenance.certify(outcome.certificate);
+        records.extend(outcome.records);
+        yardstick.extend(outcome.yardstick);
+        provenance.diagnoses = outcome.diagnoses;
+    }
+    if let Some((own, needles)) = settings.index.as_ref().zip(settings.needles.as_ref()) {
+        let outcome = needle::run(plan, own, needles, &tell)?;
+        provenance.add(&outcome.read);
+        records.extend(outcome.records);
+    }
     provenance.skipped.extend(settings.left_out.iter().cloned());
-    let verdicts = verdict::judge(
-        &records,
-        &provenance.non_finite,
-        &yardstick,
-        &gates.verdict_limits(),
-    );
+    let limits = gates.verdict_limits();
+    let mut verdicts = verdict::judge(&records, &provenance.non_finite, &yardstick, &limits);
+    verdict::explain(&mut verdicts, &provenance.diagnoses);
+    verdict::judge_bugs(&mut provenance.diagnoses, &records, &yardstick, &limits);
     provenance.report(Records::new(records)?, verdicts)
 }
 

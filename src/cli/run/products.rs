@@ -56,7 +56,7 @@ impl Products {
             "--sweep does not go with {self}, of which it knows no splits; name other variants"
         );
         ensure!(
-            !args.crosscheck || !recipes.is_empty(),
+            !args.crosscheck || self.named.is_empty() || !recipes.is_empty(),
             "--crosscheck: {self} can be measured and not emulated, so there is nothing to compare; name other variants"
         );
         Ok(())

@@ -15,7 +15,7 @@ use crate::{
     backend::hardware::Hardware,
     checkpoint::SourceKind,
     measure::value::Value,
-    recipe::RecombineRecipe,
+    recipe::{RecombineRecipe, indexer::IndexRecipe},
     report::{
         self, Host, Records, Report, Run, SCHEMA_VERSION, Skipped, Tool, Verdict, WeightKind,
     },
@@ -23,6 +23,7 @@ use crate::{
         Plan, Skip,
         chain::forecast::forecasts,
         fault::findings::findings,
+        indexer::fault,
         mix::{products::Probed, times::Times},
         read::Read,
     },
@@ -52,6 +53,8 @@ pub struct Provenance<'a> {
     pub times: Times,
     /// Where chains stopped being finite.
     pub non_finite: Vec<report::NonFinite>,
+    /// What explains what no rounding does.
+    pub diagnoses: Vec<report::Diagnosis>,
 }
 
 impl<'a> Provenance<'a> {
@@ -69,6 +72,7 @@ impl<'a> Provenance<'a> {
             probed: Vec::new(),
             times: Times::default(),
             non_finite: Vec::new(),
+            diagnoses: Vec::new(),
         }
     }
 
@@ -93,6 +97,14 @@ impl<'a> Provenance<'a> {
                 self.skipped.push(skip.clone());
             }
         }
+    }
+
+    /// A further certificate of the reference: all that was checked, and the larger differences.
+    pub fn certify(&mut self, certificate: Option<Certificate>) {
+        self.certificate = match (self.certificate.take(), certificate) {
+            (Some(before), Some(own)) => Some(before.merge(own)),
+            (before, own) => before.or(own),
+        };
     }
 
     /// The whole report.
@@ -121,6 +133,14 @@ impl<'a> Provenance<'a> {
                 recipes.insert(title, serde_json::to_value(recipe)?);
             }
         }
+        if let Some(index) = &self.settings.index {
+            let claimed = (!index.faults.is_empty()).then(fault::claimed);
+            let named = index.recipes.iter().chain([&index.against]);
+            for recipe in named.chain(&claimed) {
+                let title = IndexRecipe::title(&recipe.name);
+                recipes.insert(title, serde_json::to_value(recipe)?);
+            }
+        }
         Ok(Report {
             schema_version: SCHEMA_VERSION,
             tool: Tool::current(),
@@ -140,6 +160,7 @@ impl<'a> Provenance<'a> {
             non_finite: self.non_finite.clone(),
             growth: forecasts(&records),
             faults: findings(&records),
+            diagnoses: self.diagnoses.clone(),
             failures: failures(&records),
             records,
             verdicts,
@@ -150,7 +171,13 @@ impl<'a> Provenance<'a> {
 
     fn run(&self, records: &Records) -> anyhow::Result<Run> {
         let info = self.plan.backend.info();
-        let most = records.iter().map(|record| record.key.tokens).max();
+        // The rows of an indexer count queries; without others, its context is the batch.
+        let batches = records.iter().filter(|record| record.key.context.is_none());
+        let contexts = records.iter().filter_map(|record| record.key.context);
+        let most = batches
+            .map(|record| record.key.tokens)
+            .max()
+            .or(contexts.max());
         let hardware = self.plan.backend.hardware();
         let library = hardware.filter(|_| !self.plan.products.is_empty());
         Ok(Run {
@@ -219,6 +246,13 @@ impl<'a> Provenance<'a> {
         }
         if self.args.sweep.is_none() && self.args.against != "fp32" {
             flags.extend(["--against".to_owned(), self.args.against.clone()]);
+        }
+        if self.settings.index.is_some() {
+            flags.extend(["--queries".to_owned(), self.args.queries.to_string()]);
+            if !self.args.topk.is_empty() {
+                let ks: Vec<String> = self.args.topk.iter().map(usize::to_string).collect();
+                flags.extend(["--topk".to_owned(), ks.join(",")]);
+            }
         }
         if self.args.time {
             flags.push("--time".to_owned());

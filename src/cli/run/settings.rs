@@ -2,6 +2,7 @@
 
 mod chain;
 mod fault;
+mod indexer;
 mod names;
 
 use std::{collections::BTreeSet, path::Path};
@@ -9,7 +10,7 @@ use std::{collections::BTreeSet, path::Path};
 use anyhow::{Context, anyhow, bail, ensure};
 use ulpdrift_reference::simd::Level;
 
-pub use self::names::Indexers;
+use self::names::Indexers;
 use self::names::Names;
 use super::{
     args::{RunArgs, Suite},
@@ -24,7 +25,10 @@ use crate::{
         library::LibraryProduct,
         user::{self, Recipes},
     },
-    suite::{DEFAULT_TOKENS, Skip, chain::Around, fault::Fault, recombine::Variants, sweep::Axes},
+    suite::{
+        DEFAULT_TOKENS, Skip, chain::Around, fault::Fault, indexer::IndexPlan, needle::NeedlePlan,
+        recombine::Variants, sweep::Axes,
+    },
     tensor_core::Arch,
 };
 
@@ -54,8 +58,10 @@ pub struct Settings {
     pub faults: Vec<Fault>,
     /// The candidates of suite recombine.
     pub recombinations: Variants,
-    /// The candidates of suites indexer and needle.
-    pub indexers: Indexers,
+    /// What suites indexer and needle run, if they do.
+    pub index: Option<IndexPlan>,
+    /// Where suite needle plants keys, if it runs.
+    pub needles: Option<NeedlePlan>,
     /// Layers, ascending.
     pub layers: Vec<u32>,
     /// Sites, attn first.
@@ -88,6 +94,7 @@ impl Settings {
     pub fn new(args: &RunArgs) -> anyhow::Result<Self> {
         let known = known_recipes(args.recipes.as_deref())?;
         names::check(args)?;
+        indexer::check(args)?;
         let names = Names::share_out(args, &known)?;
         let (products, patterns) = Products::select(&known.mix, &names.mixing);
         let recipes = if args.variants.is_empty() && names.mixes {
@@ -147,6 +154,11 @@ impl Settings {
         };
         let mut suites = args.suites();
         let mut left_out = Vec::new();
+        // Of suites that nobody named those without a variant are not meant.
+        let lacks_mixing = recipes.is_empty() && products.named.is_empty();
+        if args.suite.is_empty() && !args.variants.is_empty() && lacks_mixing {
+            suites.retain(|suite| *suite == Suite::Indexer);
+        }
         if args.suite.is_empty() && suites.contains(&Suite::Chain) {
             // Who narrows a run to some sites has not asked for a chain.
             let is_chain = chain::is_chain(&places.layers, &places.sites);
@@ -158,6 +170,26 @@ impl Settings {
             }
             suites.retain(|suite| *suite != Suite::Chain || is_chain && left_out.is_empty());
         }
+        let index_sources = indexer::Sources {
+            checkpoint: &checkpoint,
+            inputs: &inputs,
+            activations: &activations,
+            layers: &places.layers,
+            is_whole: places.sites.len() == Site::ALL.len(),
+        };
+        let index = indexer::plan(
+            args,
+            &index_sources,
+            names.indexers,
+            faults.indexer,
+            &mut suites,
+            &mut left_out,
+        )?;
+        ensure!(
+            !suites.is_empty(),
+            "--variants {}: these are variants of the indexer, and there is none to run here; name others, or other layers",
+            args.variants.join(",")
+        );
         chain::check(args, &suites, &places.layers, &places.sites, &products)?;
         sources.check(args, &suites, &around)?;
         let nonfinite = if args.allow_nonfinite {
@@ -172,9 +204,10 @@ impl Settings {
             recipes,
             products,
             against,
-            faults,
+            faults: faults.mixing,
             recombinations: names.recombinations,
-            indexers: names.indexers,
+            needles: indexer::needles(args)?,
+            index,
             layers: places.layers,
             sites: places.sites,
             inputs,
@@ -340,8 +373,9 @@ impl Places {
             .map(|site| site.parse().map_err(anyhow::Error::msg))
             .collect::<Result<_, _>>()
             .context("--sites")?;
-        let layers = layers(&args.layers, checkpoint.layers())?;
-        if args.sweep.is_some() && args.layers == "all" {
+        let asked = args.layers.as_deref().unwrap_or("all");
+        let layers = layers(asked, checkpoint.layers())?;
+        if args.sweep.is_some() && asked == "all" {
             return Ok(Self {
                 layers: layers.first().copied().into_iter().collect(),
                 sites: match sites.len() {

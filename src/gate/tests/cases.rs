@@ -109,10 +109,10 @@ fn a_thresholds_file_that_would_never_fail_is_refused() {
             Refused("line 1: unknown key 'maks'")
         ),
         case!(
-            "field of a later suite",
-            "limit = [{ k = 512, measure = 'rel_l2', max = 1 }]",
+            "field that no row has",
+            "limit = [{ window = 512, measure = 'rel_l2', max = 1 }]",
             same,
-            Refused("unknown key 'k'")
+            Refused("unknown key 'window'")
         ),
         case!(
             "unknown measure",

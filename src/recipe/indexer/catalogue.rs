@@ -117,8 +117,8 @@ pub fn fp32() -> IndexRecipe {
     let (query, key) = plain(Quantiser::F32);
     IndexRecipe {
         name: "fp32".to_owned(),
-        summary: "fp32 everywhere behind the hidden state, fused multiply-add".to_owned(),
-        engine: "none we know; what the formats of the others are measured by".to_owned(),
+        summary: "fp32 everywhere behind the hidden state, fused products".to_owned(),
+        engine: "none we know; what the others are measured by".to_owned(),
         linears: Linears::Fp32,
         query,
         key,
@@ -339,7 +339,7 @@ fn fp8() -> Vec<IndexRecipe> {
         named(
             sglang,
             "fp8-f32scale",
-            "rotated q and k to e4m3 with fp32 scales, the arch's FP8 unit",
+            "rotated q and k to e4m3, fp32 scales, the arch's FP8 unit",
             "SGLang on DeepGEMM",
         ),
         named(

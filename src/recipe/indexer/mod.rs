@@ -227,7 +227,7 @@ pub enum Fold {
     ConstantFirst,
     /// w · the query's scale, then · f32(W^-½), then · f32(H^-½).
     ScaleFirst,
-    /// w · f32(H^-½); every dot · f32(W^-½).
+    /// w · f32(H^-½), then · the query's scale; every dot · f32(W^-½), before it is stored.
     Split,
 }
 
@@ -426,6 +426,15 @@ impl IndexRecipe {
     #[must_use]
     pub fn title(name: &str) -> String {
         format!("{TITLE}{name}")
+    }
+
+    /// What every dot is multiplied by, where the head weights lack it.
+    #[must_use]
+    pub fn dot_scale(&self, width: usize) -> Option<f32> {
+        match self.weights.fold {
+            Fold::Split => Some((1.0 / (width as f64).sqrt()) as f32),
+            Fold::ConstantFirst | Fold::ScaleFirst => None,
+        }
     }
 
     /// The name in such a title; `None` in what is none.

@@ -189,3 +189,6 @@ fn by_comparisons(x: f32) -> f32 {
     }
     if x < 0.0 { 0.0 - magnitude } else { magnitude }
 }
+
+#[cfg(test)]
+mod tests;

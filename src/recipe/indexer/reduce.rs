@@ -12,7 +12,11 @@
 //! | `chunks-of-eight` | one per 8 heads, ascending | chunk after chunk, from 0 |
 //! | `tree` | none | pairs h and h + stride, stride = H/2, …, 2, 1 |
 //!
-//! A running sum begins at 0. Source: `DeepGEMM`'s kernels for `sm_90` (four lanes) and `sm_100` (four chains), vLLM's
+//! A running sum begins at 0. Where that leaves something open: `half-sum` is halved when all sums have met, before a scale
+//! that comes last; a scale before the lanes multiplies lanes, chains, chunks, or the products of a tree; a tree of H heads,
+//! H no power of two, has the strides of the next one, and a head without a partner stays. Sums held in bf16 round every
+//! fused product and sum once, to bf16, and a scale that multiplies one is rounded to bf16 first, as its product is after.
+//! Source: `DeepGEMM`'s kernels for `sm_90` (four lanes) and `sm_100` (four chains), vLLM's
 //! Triton kernel (chunks), SGLang's (ascending).
 
 use schemars::JsonSchema;

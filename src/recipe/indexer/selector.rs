@@ -66,6 +66,16 @@ impl Selector {
         buffer: 16_384,
     };
 
+    /// Its name in a recipe.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Bf16Ties => "bf16-ties",
+            Self::CoarseRadix { .. } => "coarse-radix",
+        }
+    }
+
     /// What contradicts itself in it, and what to do.
     #[must_use]
     pub fn problem(self) -> Option<&'static str> {

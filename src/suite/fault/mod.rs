@@ -33,13 +33,50 @@ pub enum Fault {
     EpsOutsideRoot,
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
+impl Fault {
+    /// All, in the order they are listed.
+    pub const ALL: [Self; 3] = [
+        Self::TransposedComb,
+        Self::PostWithoutFactor,
+        Self::EpsOutsideRoot,
+    ];
+
+    /// What users call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::TransposedComb => "transposed-comb",
             Self::PostWithoutFactor => "post-without-factor",
             Self::EpsOutsideRoot => "eps-outside-root",
-        })
+        }
+    }
+
+    /// What goes wrong.
+    #[must_use]
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::TransposedComb => "comb enters hc_post transposed",
+            Self::PostWithoutFactor => "post lacks its factor 2",
+            Self::EpsOutsideRoot => {
+                "the RMS factor adds eps to the root instead of to what is under it"
+            }
+        }
+    }
+
+    /// Where it was seen.
+    #[must_use]
+    pub const fn origin(self) -> &'static str {
+        match self {
+            Self::TransposedComb => "several ports of hc_post",
+            Self::PostWithoutFactor => "an early port",
+            Self::EpsOutsideRoot => "an older training framework",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
     }
 }
 

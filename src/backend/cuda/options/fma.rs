@@ -175,6 +175,7 @@ pub fn pack_columns(projection: &Projection, shape: &Shape) -> (Build, usize) {
     define(&mut options, "W_PARTS", parts);
     let build = Build {
         kernel: Kernel::PackColumns,
+        own_arch_only: false,
         options,
         grid: Grid {
             blocks: ((depth * width).div_ceil(THREADS), tiles),

@@ -174,6 +174,7 @@ pub fn pack_weights(projection: &Projection, shape: &Shape, unit: Unit) -> (Buil
     define(&mut options, "W_PARTS", projection.weight_parts);
     let build = Build {
         kernel: Kernel::PackWeights,
+        own_arch_only: false,
         options,
         grid: Grid {
             blocks: ((chunks(0) * lanes).div_ceil(THREADS), cuts.count),

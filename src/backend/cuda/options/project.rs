@@ -144,6 +144,7 @@ pub fn projection(
             return Projected {
                 build: Build {
                     kernel: Kernel::ProjectStrided,
+                    own_arch_only: false,
                     options,
                     grid,
                 },
@@ -168,6 +169,7 @@ pub fn projection(
     Projected {
         build: Build {
             kernel,
+            own_arch_only: false,
             options,
             grid,
         },
@@ -240,6 +242,7 @@ pub fn finish(
     define(&mut options, "AT_ONCE", at_once);
     Build {
         kernel: Kernel::Finish,
+        own_arch_only: false,
         options,
         grid: Grid {
             blocks: ((shape.tokens * shape.outputs).div_ceil(FINISH_THREADS), 1),

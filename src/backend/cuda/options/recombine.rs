@@ -41,6 +41,7 @@ pub fn recombine(recombine: &Recombine, shape: StreamShape) -> Build {
     define(&mut options, "RECOMBINE_FMA", fma);
     Build {
         kernel: Kernel::Recombine,
+        own_arch_only: false,
         options,
         grid: Grid {
             blocks: (shape.tokens, shape.width.div_ceil(THREADS)),

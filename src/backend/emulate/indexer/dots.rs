@@ -42,7 +42,7 @@ enum Unit {
 }
 
 impl<'a> Dots<'a> {
-    /// The dots of `queries`, whose values are of standard layout, with keys like `keys`.
+    /// The dots of `queries` with keys like `keys`.
     pub(super) fn new(
         level: Level,
         arch: Arch,
@@ -71,20 +71,21 @@ impl<'a> Dots<'a> {
 
     /// The dots [Q·H, n] with the keys `rows`.
     pub(super) fn with(&self, keys: &Operands, rows: Range<usize>) -> Array2<f32> {
-        let keys_of = |of: &Array2<f32>| of.slice(s![rows.clone(), ..]).to_owned();
-        let values = keys.values.slice(s![rows.clone(), ..]);
-        let scales = keys.scales.as_ref().map(keys_of);
-        let shape = (self.queries.values.nrows(), rows.len());
+        let rows = s![rows, ..];
+        let values = keys.values.slice(rows);
+        let values = values.as_standard_layout();
+        let shape = (self.queries.values.nrows(), values.nrows());
         let mut parts = Array3::zeros((self.chains.len(), shape.0, shape.1));
         match &self.unit {
-            Unit::CudaCores(queries) => self.on_cuda_cores(queries, values, &mut parts),
+            Unit::CudaCores(queries) => self.on_cuda_cores(queries, values.view(), &mut parts),
             Unit::Matrix(rule) => {
-                let packed = PackedWeights::new(rule.operand, values);
+                let packed = PackedWeights::new(rule.operand, values.view());
                 let queries = self.queries.values.view();
                 chains(rule, self.level, queries, &packed, &self.chains, &mut parts);
             }
             Unit::BlockScaled(rule, queries) => {
-                let packed = PackedRows::new(&scaled_rows(values, scales.as_ref()));
+                let scales = keys.scales.as_ref().map(|scales| scales.slice(rows));
+                let packed = PackedRows::new(&scaled_rows(values.view(), scales));
                 let mut dots = Array2::zeros(shape);
                 block_scaled::chains(rule, self.level, queries, &packed, &mut dots);
                 return dots;
@@ -95,11 +96,8 @@ impl<'a> Dots<'a> {
         if query_scales.is_none() && key_scales.is_none() {
             return parts.index_axis_move(Axis(0), 0);
         }
-        self.joined(
-            &parts,
-            query_scales,
-            key_scales.map(|of| of.slice_move(s![rows, ..])),
-        )
+        let key_scales = key_scales.map(|scales| scales.slice_move(rows));
+        self.joined(&parts, query_scales, key_scales)
     }
 
     fn on_cuda_cores(
@@ -183,7 +181,8 @@ impl Unit {
                         arch,
                         reason: error.to_string(),
                     })?;
-            let rows = scaled_rows(queries.values.view(), queries.scales.as_ref());
+            let scales = queries.scales.as_ref().map(|scales| scales.view());
+            let rows = scaled_rows(queries.values.view(), scales);
             return Ok(Self::BlockScaled(rule, rows));
         }
         match recipe.unit.instruction(arch) {
@@ -193,14 +192,14 @@ impl Unit {
             }
             None => Ok(Self::CudaCores(PackedGroups::new(
                 level,
-                queries.values.view(),
+                queries.values.as_standard_layout().view(),
             ))),
         }
     }
 }
 
 /// e2m1 values and powers of two as the block-scaled unit is handed them. Values without scales have scales of 1.
-fn scaled_rows(values: ArrayView2<'_, f32>, scales: Option<&Array2<f32>>) -> ScaledRows {
+fn scaled_rows(values: ArrayView2<'_, f32>, scales: Option<ArrayView2<'_, f32>>) -> ScaledRows {
     let kind = Kind::Mxf4;
     let codes = values.mapv(e2m1::to_bits);
     let scales = match scales {

@@ -262,7 +262,7 @@ fn fma_to_bf16(a: f32, b: f32, c: f32) -> f32 {
     let error = (product - (sum - of_c)) + (c - of_c);
     let odd = match error {
         // Exact, or no number.
-        _ if !(error < 0.0 || error > 0.0) => sum,
+        _ if error == 0.0 || error.is_nan() => sum,
         // The exact value lies nearer to zero than the sum: cut to what is below it.
         _ if (error < 0.0) != (sum < 0.0) => f64::from_bits((sum.to_bits() - 1) | 1),
         _ => f64::from_bits(sum.to_bits() | 1),

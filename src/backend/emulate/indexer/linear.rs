@@ -10,7 +10,7 @@ use std::ops::Range;
 use ndarray::{Array2, Array3, ArrayView2, Axis, s};
 use ulpdrift_reference::simd::Level;
 
-use super::{super::store, chain::fma_chains};
+use super::{super::store, FmaLinear};
 use crate::{
     backend::{BackendError, instruction_rule},
     format::{e4m3, ue8m0},
@@ -65,7 +65,7 @@ impl LinearUnit<'_> {
                 let rule = instruction_rule(self.arch, &self.recipe.name, instruction)?;
                 self.fp8(&rule, x, fp8)
             }
-            _ => fma_chains(self.level, x, weight.values),
+            _ => FmaLinear::new(&[weight.values]).project(self.level, x),
         };
         store(y.as_slice_mut().unwrap_or_default(), self.output());
         Ok(y)

@@ -7,7 +7,7 @@ use ulpdrift_reference::simd::{self, Level};
 use super::{dots::Dots, heads::HeadSum};
 use crate::{
     backend::BackendError,
-    recipe::indexer::{Fold, IndexRecipe, Operands, QueryOperands},
+    recipe::indexer::{IndexRecipe, Operands, QueryOperands},
     tensor_core::Arch,
 };
 
@@ -39,10 +39,7 @@ pub fn index_logits(
     let weights = queries.weights.as_standard_layout();
     let row_scales = keys.row_scales(recipe.unit);
     let steps = recipe.reduction.on(arch, row_scales.is_some());
-    let dot_scale = match recipe.weights.fold {
-        Fold::Split => Some((1.0 / (width as f64).sqrt()) as f32),
-        Fold::ConstantFirst | Fold::ScaleFirst => None,
-    };
+    let dot_scale = recipe.dot_scale(width);
     let mut logits = Array2::zeros((count, keys.values.nrows()));
     logits
         .axis_chunks_iter_mut(Axis(1), KEYS)

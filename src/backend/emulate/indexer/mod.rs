@@ -26,7 +26,6 @@
 //! behind rope, before the rotation and the quantiser. [`index_logits`] does the rest. Bits depend on neither threads
 //! nor vector level.
 
-mod chain;
 mod dots;
 pub mod hadamard;
 mod heads;
@@ -35,6 +34,7 @@ mod logits;
 pub mod norm;
 mod path;
 pub mod pool;
+mod project;
 mod query;
 pub mod rope;
 
@@ -47,6 +47,7 @@ pub use self::{
     norm::hidden,
     path::IndexPath,
     pool::Pool,
+    project::FmaLinear,
     query::{Latent, Projected, QueryWeights, project},
     rope::RopeHalf,
 };

@@ -235,7 +235,7 @@ fn check_chain(args: &RunArgs, name: &str, layers: &[u32], sites: &[Site]) -> an
     ensure!(
         layers.windows(2).all(follows),
         "--layers {}: suite {name} goes from layer to layer; name a range without gaps, such as 0-3",
-        args.layers
+        args.layers.as_deref().unwrap_or("all")
     );
     Ok(())
 }

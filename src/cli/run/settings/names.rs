@@ -224,8 +224,7 @@ impl<'a> Asked<'a> {
         self.suites.iter().any(|(own, _)| *own == kernel)
     }
 
-    /// What the suites asked for take of a pattern. What nobody has at all is for the mixing kernel's own message,
-    /// where that kernel alone was asked for.
+    /// What the suites asked for take of a pattern.
     fn whose(&self, flag: &str, pattern: &str) -> anyhow::Result<Matches> {
         let glob = WildMatch::new(pattern);
         let of_mix = self.known.mix.iter();
@@ -241,11 +240,14 @@ impl<'a> Asked<'a> {
         };
         let owner = Kernel::ALL.into_iter().find(|&kernel| matches.has(kernel));
         let is_taken = self.suites.iter().any(|&(kernel, _)| matches.has(kernel));
-        let only_mixing = self
-            .suites
-            .iter()
-            .all(|&(kernel, _)| kernel == Kernel::Mixing);
-        if !is_taken && !(owner.is_none() && only_mixing) {
+        // What nobody has at all is for the mixing kernel's own message, where it alone was asked for or nobody was.
+        let is_its_own = !self.named
+            || self
+                .suites
+                .iter()
+                .all(|&(kernel, _)| kernel == Kernel::Mixing);
+        let is_passed_on = owner.is_none() && is_its_own;
+        if !is_taken && !is_passed_on {
             let suites: Vec<&str> = self.suites.iter().map(|&(_, suite)| suite).collect();
             let elsewhere =
                 owner.map_or_else(String::new, |kernel| format!(" ({})", kernel.suites()));
@@ -382,8 +384,16 @@ mod tests {
     fn a_name_that_no_suite_asked_for_knows_is_an_error() {
         for (flags, said) in [
             (
-                "--variants transformers",
+                "--suite mix --variants transformers",
                 "suite mix has no variant 'transformers' (suite recombine has)",
+            ),
+            (
+                "--suite mix --variants mxfp4",
+                "suite mix has no variant 'mxfp4' (suites indexer and needle have)",
+            ),
+            (
+                "--suite indexer --variants bf16-patch",
+                "suite indexer has no variant 'bf16-patch' (suites mix, chain, budget and gains have)",
             ),
             (
                 "--suite recombine --variants tf32",
@@ -402,8 +412,8 @@ mod tests {
                 "--against: suite recombine has no variant 'tf32'",
             ),
             (
-                "--against mul-add",
-                "--against: suite mix has no variant 'mul-add' (suite recombine has)",
+                "--suite chain --against mul-add",
+                "--against: suite chain has no variant 'mul-add' (suite recombine has)",
             ),
             (
                 "--suite recombine --against *",

@@ -1,0 +1,132 @@
+//! The table of suite indexer: a row per variant and number of keys, a block per context.
+
+use std::collections::BTreeSet;
+
+use comfy_table::Table;
+
+use super::{
+    ABSENT, Record, Report, cell, plain_table, printable, shorten, table_width, verdict_of,
+};
+use crate::report::{
+    number::{plain, sci_within, share},
+    summary::{at_stage, mean, median, suite_rows, values, variants, worst},
+    wrap,
+};
+
+const SUITE: &str = "indexer";
+const HEADER: [&str; 10] = [
+    "variant", "logits", "bound", "k", "recall", "worst", "value", "in 2k", "gap/err", "verdict",
+];
+
+/// The blocks, if the suite ran.
+pub fn render(report: &Report, width: usize) -> Option<String> {
+    let of_suite = |record: &&Record| record.key.suite == SUITE;
+    let rows: Vec<&Record> = report.records.iter().filter(of_suite).collect();
+    let contexts: BTreeSet<u64> = rows.iter().filter_map(|row| row.key.context).collect();
+    let layers: BTreeSet<u32> = rows.iter().filter_map(|row| row.key.layer).collect();
+    let negative = median(values(&rows, "negative_share"));
+    let caption = format!(
+        "Indexer: the k keys selected against fp64's, over layers {}. logits: rel_l2; bound: largest share of the \
+         interval that rounding can explain; recall: mean over queries, and the worst query's; value: the same weighed \
+         by what keys score; in 2k: share of the true k among the 2k selected; gap/err: gap between neighbouring \
+         scores at the cut over the logits' error there.{}",
+        numbers(&layers),
+        negative.map_or_else(String::new, |share| format!(
+            " {} of the q·k products are negative.",
+            plain(share, 3)
+        ))
+    );
+    let mut parts = vec![wrap(&caption, width, "")];
+    for &context in &contexts {
+        let names: Vec<&str> = variants(&report.records)
+            .into_iter()
+            .filter(|name| !of(report, name, context).is_empty())
+            .collect();
+        let queries = rows.iter().filter(|row| row.key.context == Some(context));
+        let queries = queries.map(|row| row.key.tokens).max().unwrap_or_default();
+        let mut table = table(report, &names, context, None);
+        let excess = table_width(&table).saturating_sub(width);
+        if excess > 0 {
+            let longest = names.iter().map(|name| printable(name).chars().count());
+            let room = longest.max().unwrap_or(0).saturating_sub(excess).max(8);
+            table = self::table(report, &names, context, Some(room));
+        }
+        parts.push(format!(
+            "context {context}, {queries} queries\n\n{}",
+            table.trim_fmt()
+        ));
+    }
+    (!contexts.is_empty()).then(|| parts.join("\n\n"))
+}
+
+fn numbers(layers: &BTreeSet<u32>) -> String {
+    let numbers: Vec<String> = layers.iter().map(u32::to_string).collect();
+    numbers.join(", ")
+}
+
+/// The rows over all queries of a variant in one context.
+fn of<'a>(report: &'a Report, name: &str, context: u64) -> Vec<&'a Record> {
+    let mut rows = suite_rows(&report.records, SUITE, name);
+    rows.retain(|row| {
+        row.key.context == Some(context) && row.key.query_set.as_deref() == Some("all")
+    });
+    rows
+}
+
+fn table(report: &Report, names: &[&str], context: u64, room: Option<usize>) -> Table {
+    let lines = names.iter().flat_map(|name| {
+        let shown = printable(name);
+        let shown = room.map_or_else(|| shown.clone(), |room| shorten(&shown, room));
+        lines(report, name, &shown, context)
+    });
+    plain_table(&HEADER, &[0, 9], lines)
+}
+
+/// A line per number of keys; what does not depend on it stands in the first.
+fn lines(report: &Report, name: &str, shown: &str, context: u64) -> Vec<Vec<String>> {
+    let rows = of(report, name, context);
+    let logits = at_stage(&rows, "logits");
+    let selected = at_stage(&rows, "top_k");
+    let ks: BTreeSet<u32> = selected.iter().filter_map(|row| row.key.k).collect();
+    let line = |(index, &k): (usize, &u32)| {
+        let at_k: Vec<&Record> = selected
+            .iter()
+            .filter(|row| row.key.k == Some(k))
+            .copied()
+            .collect();
+        let of_all = |measure| mean(&values(&at_k, measure));
+        let number = |value| cell(value, |v| plain(v, 4));
+        let first = |text: String| if index == 0 { text } else { String::new() };
+        vec![
+            first(shown.to_owned()),
+            first(cell(median(values(&logits, "rel_l2")), |v| {
+                sci_within(v, 2, 7)
+            })),
+            first(cell(
+                worst(&logits, "bound_ratio").map(|high| high.value),
+                bound,
+            )),
+            k.to_string(),
+            number(of_all("recall")),
+            number(worst(&at_k, "recall_worst").map(|low| low.value)),
+            number(of_all("value_recall")),
+            number(of_all("kept_at_2k")),
+            cell(of_all("margin_over_error"), |v| sci_within(v, 2, 7)),
+            first(verdict_of(report, name, SUITE)),
+        ]
+    };
+    if ks.is_empty() {
+        return vec![vec![shown.to_owned(), ABSENT.to_owned()]];
+    }
+    ks.iter().enumerate().map(line).collect()
+}
+
+/// A share near 1 with the digits that tell it from 1, where they fit.
+fn bound(value: f64) -> String {
+    let text = share(value);
+    if text.len() <= 7 {
+        text
+    } else {
+        sci_within(value, 2, 7)
+    }
+}

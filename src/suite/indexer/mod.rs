@@ -1,0 +1,289 @@
+//! The indexer, from the hidden states to the keys that attention selects, at every layer that has one.
+//!
+//! ```text
+//! S[t,i] = Σ_h w[t,h]·relu(q[t,h]·k_i)        key i of tokens 4(i−1)..4i+3, visible from t = 4i+3 on
+//! ```
+//!
+//! The context is streamed: hidden states are made and projected block by block, and what is kept of them is one
+//! pooled key per four tokens (`layer`). A few positions ask (`asked`): one half the last of the context, the
+//! other spread along it. Every variant makes its own q, k and head weights of the same hidden states, its logits and
+//! its selection (`candidate`).
+//!
+//! | stage | shape | what |
+//! |---|---|---|
+//! | `q`, `k` | [Q·H, W], [N, W] | what multiplies, with its scales and without its rotation: what the format costs |
+//! | `logits` | visible [Q, N] | as the recipe stores them, against truth and recipe-exact, with their bound |
+//! | `top_k` | [Q, k] | the selection, at every k asked for |
+//!
+//! A row is of the queries at the end, of those along the context, and of all.
+//!
+//! What a rounding recipe cannot do is certified per query: see [`certificate`](crate::measure::certificate). What it may be
+//! instead is asked by [`diagnosis`], which known bugs ([`fault`]) put to the test.
+
+mod asked;
+mod bugs;
+mod candidate;
+pub mod crosscheck;
+pub mod diagnosis;
+pub mod fault;
+mod layer;
+mod plain;
+mod rows;
+mod tensors;
+
+pub use self::{
+    asked::{Asked, QuerySet},
+    candidate::Candidate,
+    layer::Layer,
+};
+
+use self::{
+    bugs::{Charge, Scene},
+    fault::{IndexFault, trigger::Trigger},
+    rows::Rows,
+    tensors::{Kept, LayerTensors},
+};
+use super::{Plan, Progress, Skip, SuiteError, read::Read, tensors::Sink};
+use crate::{
+    backend::BackendError,
+    measure::interval::IntervalError,
+    recipe::indexer::{IndexRecipe, catalogue},
+    report::{Diagnosis, Key, Record},
+};
+use ulpdrift_reference::certify::Certificate;
+
+/// What the suite runs besides what every suite does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexPlan {
+    /// The candidates.
+    pub recipes: Vec<IndexRecipe>,
+    /// The one that all are compared with besides the truth.
+    pub against: IndexRecipe,
+    /// Known bugs that are candidates as well.
+    pub faults: Vec<IndexFault>,
+    /// Layers that have an indexer, ascending.
+    pub layers: Vec<u32>,
+    /// Tokens of context, ascending.
+    pub contexts: Vec<usize>,
+    /// Positions that ask.
+    pub queries: usize,
+    /// How many keys are selected, ascending.
+    pub top_k: Vec<usize>,
+    /// The model's own number of keys.
+    pub model_k: usize,
+}
+
+impl IndexPlan {
+    /// Every number of keys that some row needs: those asked for, and the model's own and twice that, by which a
+    /// verdict is reached.
+    #[must_use]
+    pub fn depths(&self) -> Vec<usize> {
+        let mut depths = self.top_k.clone();
+        depths.extend([self.model_k, 2 * self.model_k]);
+        depths.sort_unstable();
+        depths.dedup();
+        depths
+    }
+}
+
+/// What the suite found.
+#[derive(Default)]
+pub struct Outcome {
+    /// Per layer, context and variant a record per stage and query set, in that order.
+    pub records: Vec<Record>,
+    /// The fp32 variant's records of `logits`: what the verdict `exact` is measured by, whether or not fp32 is among
+    /// the candidates.
+    pub yardstick: Vec<Record>,
+    /// What was read and left out.
+    pub read: Read,
+    /// The truth's certificate, the worst of all layers.
+    pub certificate: Option<Certificate>,
+    /// What explains the candidates that no rounding does, and those with a known bug.
+    pub diagnoses: Vec<Diagnosis>,
+}
+
+/// Runs the suite.
+///
+/// # Errors
+/// Weights or inputs that cannot be read, a device that fails, a sink that cannot write.
+pub fn run(
+    plan: &Plan<'_>,
+    own: &IndexPlan,
+    sink: &mut dyn Sink,
+    progress: Progress<'_>,
+) -> Result<Outcome, SuiteError> {
+    let mut outcome = Outcome::default();
+    for (done, &number) in own.layers.iter().enumerate() {
+        let place = format!("L{number}.indexer");
+        if let Some(skip) = lacking(plan, own, number, &place)? {
+            outcome.read.skipped.push(skip);
+        } else {
+            run_layer(plan, own, number, sink, &mut outcome)?;
+        }
+        progress(done + 1, own.layers.len(), &place);
+    }
+    if outcome.records.is_empty() {
+        return Err(SuiteError::NothingToRun(format!(
+            "suite indexer has nothing to run: {}",
+            why(&outcome.read.skipped)
+        )));
+    }
+    Ok(outcome)
+}
+
+fn why(skipped: &[Skip]) -> String {
+    let first = skipped.first();
+    first.map_or_else(String::new, |skip| format!("{}: {}", skip.what, skip.why))
+}
+
+/// Why a layer cannot be run on these inputs, if it cannot.
+pub fn lacking(
+    plan: &Plan<'_>,
+    own: &IndexPlan,
+    number: u32,
+    place: &str,
+) -> Result<Option<Skip>, SuiteError> {
+    let skip = |why| {
+        Some(Skip {
+            what: place.to_owned(),
+            why,
+        })
+    };
+    let Some(source) = plan.activations.index_source(number)? else {
+        return Ok(skip(format!("{} has no hidden states for it", plan.inputs)));
+    };
+    let least = own.contexts.iter().min().copied().unwrap_or_default();
+    Ok(match source.tokens < least {
+        true => skip(format!(
+            "{} has {} tokens of it, fewer than the context of {least}",
+            plan.inputs, source.tokens
+        )),
+        false => None,
+    })
+}
+
+fn run_layer(
+    plan: &Plan<'_>,
+    own: &IndexPlan,
+    number: u32,
+    sink: &mut dyn Sink,
+    outcome: &mut Outcome,
+) -> Result<(), SuiteError> {
+    let layer = Layer::read(plan, number, &own.contexts)?;
+    layer.note(&mut outcome.read);
+    for &context in &own.contexts {
+        let asked = Asked::new(plan, &layer, context, own.queries, Trigger::default())?;
+        let certificate = asked.certify(plan, &layer);
+        outcome.certificate = Some(match outcome.certificate.take() {
+            Some(before) => before.merge(certificate),
+            None => certificate,
+        });
+        let candidates = run_context(plan, own, &layer, &asked, outcome)?;
+        sink.take(&LayerTensors {
+            plan,
+            own,
+            layer: &layer,
+            asked: &asked,
+            candidates,
+        })
+        .map_err(SuiteError::Dump)?;
+    }
+    Ok(())
+}
+
+fn run_context(
+    plan: &Plan<'_>,
+    own: &IndexPlan,
+    layer: &Layer,
+    asked: &Asked,
+    outcome: &mut Outcome,
+) -> Result<Vec<Kept>, SuiteError> {
+    let mut kept = Vec::new();
+    let largest = own.top_k.last().copied().unwrap_or_default();
+    let depths = own.depths();
+    let rows = Rows::new(plan, own, layer, asked);
+    let scene = Scene {
+        plan,
+        own,
+        layer,
+        asked,
+    };
+    let against = Candidate::run(plan, layer, asked, &own.against, &[])?;
+    for recipe in measured(own) {
+        let candidate = match Candidate::run(plan, layer, asked, &recipe, &depths) {
+            Err(error) => {
+                note_skip(&mut outcome.read.skipped, &recipe, error)?;
+                continue;
+            }
+            Ok(candidate) => candidate,
+        };
+        let records = rows.records(&candidate, &against)?;
+        if recipe == catalogue::fp32() {
+            let is_logits = |record: &&Record| record.key.stage.as_deref() == Some("logits");
+            outcome
+                .yardstick
+                .extend(records.iter().filter(is_logits).cloned());
+        }
+        if own.recipes.contains(&recipe) {
+            let charge = Charge::of(&records);
+            if !charge.is_rounding() {
+                let expected = scene.expected(&recipe)?;
+                let diagnosis = scene.diagnosis(&candidate, &expected, charge);
+                outcome.diagnoses.push(diagnosis);
+            }
+            outcome.records.extend(records);
+            kept.push(Kept::of(candidate, asked, largest));
+        }
+    }
+    scene.bugs(outcome)?;
+    Ok(kept)
+}
+
+/// Notes a recipe whose instruction the arch lacks, or that has no kernel for a device, once; any other error is one.
+pub fn note_skip(
+    skipped: &mut Vec<Skip>,
+    recipe: &IndexRecipe,
+    error: SuiteError,
+) -> Result<(), SuiteError> {
+    let reason = match error {
+        SuiteError::Backend(BackendError::Unsupported { reason, .. })
+        | SuiteError::Interval(IntervalError::Unit { reason, .. }) => reason,
+        SuiteError::Backend(lacking @ BackendError::NoKernel { .. }) => lacking.to_string(),
+        other => return Err(other),
+    };
+    let skip = Skip {
+        what: IndexRecipe::title(&recipe.name),
+        why: reason,
+    };
+    if !skipped.contains(&skip) {
+        skipped.push(skip);
+    }
+    Ok(())
+}
+
+/// The part of a record's key that the suites of the indexer share.
+pub fn index_key(plan: &Plan<'_>, layer: &Layer, asked: &Asked, variant: &str) -> Key {
+    let info = plan.backend.info();
+    Key {
+        layer: Some(layer.number),
+        depth: Some(layer.number),
+        variant: variant.to_owned(),
+        inputs: plan.inputs.to_string(),
+        token_class: "all".to_owned(),
+        context: Some(asked.context as u64),
+        seed: plan.seed,
+        backend: info.name.to_owned(),
+        arch: info.arch.to_string(),
+        ..Key::default()
+    }
+}
+
+/// The variants asked for, and the yardstick where it is not among them.
+fn measured(own: &IndexPlan) -> Vec<IndexRecipe> {
+    let mut measured = own.recipes.clone();
+    let fp32 = catalogue::fp32();
+    if !measured.contains(&fp32) {
+        measured.push(fp32);
+    }
+    measured
+}
