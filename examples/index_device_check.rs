@@ -14,7 +14,14 @@ use std::{process::ExitCode, time::Instant};
 
 use ndarray::{Array2, ArrayView2};
 use ulpdrift::{
-    backend::{Backend, BackendError, cuda::Cuda, emulate::Emulate},
+    backend::{
+        Backend, BackendError,
+        cuda::{
+            Cuda,
+            options::{self, Dot, IndexShape},
+        },
+        emulate::Emulate,
+    },
     random::{Key, Purpose, Stream},
     recipe::{
         Contraction, Storage,
@@ -54,9 +61,11 @@ fn main() -> ExitCode {
     let backends = Backends { cuda, emulate };
     let wanted = std::env::args().nth(1).unwrap_or_default();
     let mut all = Found::default();
-    let recipes = builtin().into_iter().chain(switches());
-    for recipe in recipes.filter(|recipe| recipe.name.contains(&wanted)) {
-        all.add(backends.check(&recipe));
+    let mut recipes: Vec<IndexRecipe> = builtin().into_iter().chain(switches()).collect();
+    recipes.retain(|recipe| recipe.name.contains(&wanted));
+    backends.prepare(&recipes);
+    for recipe in &recipes {
+        all.add(backends.check(recipe));
     }
     if wanted.is_empty() {
         all.add(backends.check_rows());
@@ -103,6 +112,24 @@ struct Backends {
 }
 
 impl Backends {
+    /// Compiles everything at once: one after the other takes longer than all the rest.
+    fn prepare(&self, recipes: &[IndexRecipe]) {
+        let device = self.cuda.device();
+        let started = Instant::now();
+        let mut builds = Vec::new();
+        for recipe in recipes {
+            for (queries, keys, heads) in SHAPES {
+                let shape = IndexShape::of(recipe, (queries, heads), (keys, WIDTH));
+                let dot = Dot::of(recipe, device.arch).ok();
+                let build = |dot| options::index_logits(recipe, device.arch, dot, shape);
+                builds.extend(dot.map(build));
+            }
+        }
+        device.bind().expect("the device is there");
+        device.prepare(&builds).expect("the kernels compile");
+        println!("compiled in {:.1} s", started.elapsed().as_secs_f64());
+    }
+
     /// A recipe on every shape, with both kinds of operands.
     fn check(&self, recipe: &IndexRecipe) -> Found {
         let started = Instant::now();
