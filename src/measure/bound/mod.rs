@@ -46,7 +46,7 @@
 //! tokens and all outputs, and `lanes` are the vector instructions.
 
 mod kernel;
-mod lanes;
+pub(super) mod lanes;
 mod layout;
 mod order;
 mod output;

@@ -4,21 +4,21 @@
 //!
 //! * An accumulator among fp32's subnormals is aligned by exponent −126, so behind the first block E is at least that.
 //! * Where a result may leave fp32's range the bound is infinite.
-//! * fp64's own error is covered: in a block it is below 2⁻¹² of 2^(E−F) (of a unit with F = 35, a quarter), which
-//!   the cuts are taken larger by; where nothing is cut all terms are multiples of 2^(E−F) and their sum is exact.
-//!   A chain of fma takes the factor [`SLACK`].
+//! * fp64's own error is covered: in a block it is below 2⁻¹² of 2^(E−F) (of a unit with F = 35, a quarter), by which
+//!   the cuts are taken larger; where nothing is cut all terms are multiples of 2^(E−F), and their sum is exact. A
+//!   chain of fma takes the factor [`SLACK`].
 //! * A chain of fma adds half an ulp of each result, the binade's and not the magnitude's: two thirds as much.
 //!
-//! A row's lanes are keys. Products of fp32 numbers and powers of two are exact in fp64, so that fusing them changes
-//! no bit.
+//! A row's lanes are keys. Everything that is fused is a product that f64 holds, so that fusing cannot change a bit.
 
 use std::ops::Range;
 
 use super::{
-    BIAS, LANES, ROWS,
+    LANES, ROWS,
     pack::{KeyTile, QueryRows},
     unit::{Blocks, Terms, Unit},
 };
+use crate::measure::bound::lanes::{BIAS, Doubles, Lanes, Pairs, Task, pair_word};
 
 /// Half an ulp of fp32 over the power of two below a number.
 const HALF_ULP: f64 = power(-24);
@@ -30,185 +30,214 @@ const LEAST_NORMAL: f64 = power(-126);
 const BEYOND: f64 = power(128);
 /// No fma below this leaves fp32's range.
 const FAR: f64 = power(127);
-const FRACTION_BITS: u32 = 52;
-const EXPONENT: u64 = 0x7ff << FRACTION_BITS;
-
-type Doubles = [[f64; LANES]; ROWS];
-type Words = [[i16; LANES]; ROWS];
+/// Fraction bits of f64.
+const FRACTION_BITS: i32 = 52;
 
 const fn power(exponent: i32) -> f64 {
     f64::from_bits(((exponent + BIAS) as u64) << FRACTION_BITS)
 }
 
-/// Sum and bound of [`ROWS`] chains with [`LANES`] keys each.
+/// What [`ROWS`] chains come to with [`LANES`] keys each.
 #[derive(Clone, Copy)]
-pub(super) struct Chains {
-    pub(super) sum: Doubles,
-    pub(super) bound: Doubles,
+pub(super) struct Sums {
+    pub(super) sum: [Doubles; ROWS],
+    bound: [Doubles; ROWS],
+    /// The largest result that there may have been on the way.
+    peak: [Doubles; ROWS],
 }
 
-impl Unit {
-    /// The chains over `places`, from 0.
+impl Sums {
+    pub(super) const ZERO: Self = Self {
+        sum: [Doubles([0.0; LANES]); ROWS],
+        bound: [Doubles([0.0; LANES]); ROWS],
+        peak: [Doubles([0.0; LANES]); ROWS],
+    };
+
+    /// How far the unit's sum of a row and key may be from the exact one.
     #[inline(always)]
-    pub(super) fn chains(self, q: &QueryRows, k: &KeyTile, places: Range<usize>) -> Chains {
-        match self {
-            Self::Fma32 => fused(&q.values[places.clone()], &k.values[places]),
-            Self::Blocks(blocks) => blocks.chains(q, k, places),
-        }
-    }
-}
-
-/// `B_k = B_{k−1} + h(|s_k| + B_{k−1})`, h half an ulp of fp32.
-#[inline(always)]
-fn fused(q: &[[f64; ROWS]], k: &[[f64; LANES]]) -> Chains {
-    let mut sum = [[0.0; LANES]; ROWS];
-    let mut bound = sum;
-    for (weights, x) in q.iter().zip(k) {
-        for r in 0..ROWS {
-            for lane in 0..LANES {
-                let next = sum[r][lane] + weights[r] * x[lane];
-                sum[r][lane] = next;
-                let before = bound[r][lane];
-                bound[r][lane] = before + HALF_ULP * binade(next.abs() + before);
-            }
-        }
-    }
-    for bound in bound.as_flattened_mut() {
-        *bound = match *bound >= FAR * HALF_ULP {
+    pub(super) fn bound(&self, row: usize, lane: usize) -> f64 {
+        match self.peak[row].0[lane] >= BEYOND {
             true => f64::INFINITY,
-            false => SLACK * *bound,
-        };
-    }
-    Chains { sum, bound }
-}
-
-/// The power of two at or below a size, and fp32's least normal number below that.
-#[inline(always)]
-fn binade(size: f64) -> f64 {
-    let power = f64::from_bits(size.to_bits() & EXPONENT);
-    if power > LEAST_NORMAL {
-        power
-    } else {
-        LEAST_NORMAL
+            false => self.bound[row].0[lane],
+        }
     }
 }
 
-/// `sum` with the products of a block.
-#[inline(always)]
-fn continued(mut sum: Doubles, q: &[[f64; ROWS]], k: &[[f64; LANES]]) -> Doubles {
-    for (weights, x) in q.iter().zip(k) {
-        for r in 0..ROWS {
-            for lane in 0..LANES {
-                sum[r][lane] += weights[r] * x[lane];
+/// The chains of some heads with some keys, over `places`, from 0.
+pub(super) struct Chains<'a> {
+    pub(super) unit: Unit,
+    pub(super) q: &'a QueryRows,
+    pub(super) k: &'a KeyTile,
+    pub(super) places: Range<usize>,
+    pub(super) sums: &'a mut Sums,
+}
+
+impl Task for Chains<'_> {
+    #[inline(always)]
+    fn run<V: Lanes>(mut self, lanes: V) {
+        for part in 0..V::PARTS {
+            match self.unit {
+                Unit::Fma32 => self.fused(lanes.part(part)),
+                Unit::Blocks(blocks) => self.blocks(lanes.part(part), blocks),
             }
         }
     }
-    sum
 }
 
-/// The exponents of a block's terms.
+impl Chains<'_> {
+    /// `B_k = B_{k−1} + h(|s_k| + B_{k−1})`, h half an ulp of fp32.
+    #[inline(always)]
+    fn fused<V: Lanes>(&mut self, lanes: V) {
+        let half_ulp = lanes.splat(HALF_ULP);
+        let least_normal = lanes.splat(LEAST_NORMAL);
+        let mut sum = [lanes.splat(0.0); ROWS];
+        let mut bound = sum;
+        let rows = &self.q.values[self.places.clone()];
+        for (weights, x) in rows.iter().zip(&self.k.values[self.places.clone()]) {
+            let x = lanes.load(x);
+            for r in 0..ROWS {
+                sum[r] = lanes.add_product(x, lanes.splat(weights[r]), sum[r]);
+                let size = lanes.add(lanes.absolute(sum[r]), bound[r]);
+                let binade = lanes.larger(lanes.leading_bit(size), least_normal);
+                bound[r] = lanes.add_product(binade, half_ulp, bound[r]);
+            }
+        }
+        for r in 0..ROWS {
+            lanes.store(sum[r], &mut self.sums.sum[r]);
+            // What is not below FAR has brought half its ulp into the bound.
+            let peak = lanes.multiply(bound[r], lanes.splat(BEYOND / (FAR * HALF_ULP)));
+            lanes.store(peak, &mut self.sums.peak[r]);
+            let bound = lanes.multiply(bound[r], lanes.splat(SLACK));
+            lanes.store(bound, &mut self.sums.bound[r]);
+        }
+    }
+
+    /// Block by block.
+    #[inline(always)]
+    fn blocks<V: Lanes>(&mut self, lanes: V, blocks: Blocks) {
+        let unit = MatrixUnit::new(lanes, blocks);
+        let length = blocks.products;
+        let pairs = length / self.unit.products_per_term() / 2;
+        let zero = lanes.splat(0.0);
+        let mut chains: [Chain<V>; ROWS] = [Chain {
+            sum: zero,
+            bound: zero,
+            peak: zero,
+        }; ROWS];
+        for start in self.places.clone().step_by(length) {
+            let before = chains;
+            let rows = &self.q.values[start..][..length];
+            for (weights, x) in rows.iter().zip(&self.k.values[start..][..length]) {
+                let x = lanes.load(x);
+                for r in 0..ROWS {
+                    let weight = lanes.splat(weights[r]);
+                    chains[r].sum = lanes.add_product(x, weight, chains[r].sum);
+                }
+            }
+            let first = start / length * pairs;
+            let exponents = Exponents {
+                q: &self.q.exponents[first..][..pairs],
+                k: &self.k.exponents[first..][..pairs],
+            };
+            let carried = start > self.places.start;
+            for r in 0..ROWS {
+                unit.end_block(exponents, r, carried, before[r].sum, &mut chains[r]);
+            }
+        }
+        for (r, Chain { sum, bound, peak }) in chains.into_iter().enumerate() {
+            lanes.store(sum, &mut self.sums.sum[r]);
+            lanes.store(bound, &mut self.sums.bound[r]);
+            lanes.store(peak, &mut self.sums.peak[r]);
+        }
+    }
+}
+
+/// The exponents of a block's terms, two in a word.
 #[derive(Clone, Copy)]
 struct Exponents<'a> {
-    q: &'a [[i16; ROWS]],
-    k: &'a [[i16; LANES]],
+    q: &'a [[u32; ROWS]],
+    k: &'a [Pairs],
 }
 
-impl Exponents<'_> {
-    /// The largest, `least` at least.
-    #[inline(always)]
-    fn largest(self, least: Words) -> Words {
-        let mut top = least;
-        for (q, k) in self.q.iter().zip(self.k) {
-            for r in 0..ROWS {
-                for lane in 0..LANES {
-                    top[r][lane] = top[r][lane].max(k[lane].wrapping_add(q[r]));
-                }
-            }
-        }
-        top
-    }
-
-    /// `counts` and how many are below their limit.
-    #[inline(always)]
-    fn below(self, limits: &Words, counts: Words) -> Words {
-        let mut counts = counts;
-        for (q, k) in self.q.iter().zip(self.k) {
-            for r in 0..ROWS {
-                for lane in 0..LANES {
-                    // A term that is zero has a negative sum, large without its sign.
-                    let sum = k[lane].wrapping_add(q[r]) as u16;
-                    let below = i16::from(sum < limits[r][lane] as u16);
-                    counts[r][lane] = counts[r][lane].wrapping_add(below);
-                }
-            }
-        }
-        counts
-    }
+/// A chain of every key.
+#[derive(Clone, Copy)]
+struct Chain<V: Lanes> {
+    sum: V::Double,
+    bound: V::Double,
+    /// The largest result that there may have been.
+    peak: V::Double,
 }
 
-impl Blocks {
-    /// Chains in blocks.
+/// A unit's constants in registers.
+struct MatrixUnit<V: Lanes> {
+    lanes: V,
+    /// The exponent floor as a field, of a block without an accumulator and with one.
+    floors: [V::Pairs; 2],
+    /// From E to the limit that a term which can be cut lies below.
+    to_limit: V::Pairs,
+    /// From E to the exponent of 2^(E−F+52).
+    to_aligned: V::Pairs,
+    /// What cuts are taken larger by.
+    slack: V::Double,
+    /// The ulp at 1.
+    ulp: V::Double,
+    least_normal: V::Double,
+}
+
+impl<V: Lanes> MatrixUnit<V> {
     #[inline(always)]
-    fn chains(self, q: &QueryRows, k: &KeyTile, places: Range<usize>) -> Chains {
-        let mut sum = [[0.0; LANES]; ROWS];
-        let mut bound = sum;
-        let length = self.products;
-        let terms = length / Unit::Blocks(self).products_per_term();
-        for start in places.clone().step_by(length) {
-            let block = start..start + length;
-            let before = sum;
-            sum = continued(before, &q.values[block.clone()], &k.values[block]);
-            let first = start / length * terms;
-            let exponents = Exponents {
-                q: &q.exponents[first..][..terms],
-                k: &k.exponents[first..][..terms],
-            };
-            self.end_block(exponents, start > places.start, [&before, &sum], &mut bound);
+    fn new(lanes: V, blocks: Blocks) -> Self {
+        let both = |x: i32| lanes.splat_pairs(pair_word(x as i16, x as i16));
+        let lost = match blocks.terms {
+            Terms::Products(_) => power(-12),
+            Terms::Groups => power(-2),
+        };
+        Self {
+            lanes,
+            floors: [blocks.exponent_floor, blocks.exponent_floor.max(-126)]
+                .map(|floor| both(floor + BIAS)),
+            to_limit: both(blocks.term_fraction_bits - blocks.fraction_bits),
+            to_aligned: both(FRACTION_BITS - blocks.fraction_bits),
+            slack: lanes.splat(1.0 + lost),
+            ulp: lanes.splat(power(-blocks.output_bits)),
+            least_normal: lanes.splat(LEAST_NORMAL),
         }
-        Chains { sum, bound }
     }
 
-    /// Takes the bounds from before a block to behind it. `carried` tells of an accumulator.
+    /// Takes the chain of row `r` from before a block, of which it has the sum already, to behind it. `carried` tells
+    /// of an accumulator.
     #[inline(always)]
     fn end_block(
-        self,
+        &self,
         exponents: Exponents<'_>,
+        r: usize,
         carried: bool,
-        [before, after]: [&Doubles; 2],
-        bound: &mut Doubles,
+        before: V::Double,
+        chain: &mut Chain<V>,
     ) {
-        let floor = match carried {
-            true => self.exponent_floor.max(-126),
-            false => self.exponent_floor,
-        };
-        let mut top = [[(floor + BIAS) as i16; LANES]; ROWS];
-        for r in 0..ROWS {
-            for lane in 0..LANES {
-                let reach = before[r][lane].abs() + bound[r][lane];
-                let field = (reach.to_bits() >> FRACTION_BITS) as i16;
-                top[r][lane] = top[r][lane].max(field);
-            }
+        let lanes = self.lanes;
+        let reach = lanes.add(lanes.absolute(before), chain.bound);
+        let mut top = self.floors[usize::from(carried)];
+        for (q, k) in exponents.q.iter().zip(exponents.k) {
+            let sums = lanes.add_pairs(lanes.load_pairs(k), lanes.splat_pairs(q[r]));
+            top = lanes.max_pairs(top, sums);
         }
-        let top = exponents.largest(top);
-        let kept = (self.fraction_bits - self.term_fraction_bits) as i16;
-        let limits = top.map(|row| row.map(|top| top.wrapping_sub(kept)));
-        let cuts = exponents.below(&limits, [[i16::from(carried); LANES]; ROWS]);
-        let lost = match self.terms {
-            Terms::Products(_) => 1.0 / f64::from(1 << 12),
-            Terms::Groups => 0.25,
-        };
-        let last_place = power(-self.output_bits);
-        for r in 0..ROWS {
-            for lane in 0..LANES {
-                let field = i64::from(top[r][lane]).wrapping_sub(i64::from(self.fraction_bits));
-                let quantum = f64::from_bits((field as u64) << FRACTION_BITS);
-                let cuts = f64::from(cuts[r][lane]);
-                let cuts = if cuts > 0.0 { cuts + lost } else { 0.0 };
-                let within = bound[r][lane] + cuts * quantum;
-                let size = after[r][lane].abs() + within;
-                let next = within + binade(size) * last_place;
-                bound[r][lane] = if size >= BEYOND { f64::INFINITY } else { next };
-            }
+        let top = lanes.max_pairs(lanes.max_of_pair(top), lanes.exponent_field(reach));
+        let limit = lanes.add_pairs(top, self.to_limit);
+        let one = lanes.splat_pairs(pair_word(1, 1));
+        let mut cuts = lanes.splat_pairs(u32::from(carried));
+        for (q, k) in exponents.q.iter().zip(exponents.k) {
+            // A term that is zero has a negative sum, large without its sign.
+            let sums = lanes.add_pairs(lanes.load_pairs(k), lanes.splat_pairs(q[r]));
+            cuts = lanes.count_below(cuts, one, sums, limit);
         }
+        // n·2^(E−F) as the difference of two numbers put together from bits.
+        let field = lanes.add_pairs(top, self.to_aligned);
+        let cut = lanes.subtract(lanes.power_plus(field, cuts), lanes.power(field));
+        let bound = lanes.add(chain.bound, lanes.multiply(cut, self.slack));
+        let size = lanes.add(lanes.absolute(chain.sum), bound);
+        let binade = lanes.larger(lanes.leading_bit(size), self.least_normal);
+        chain.bound = lanes.add_product(binade, self.ulp, bound);
+        chain.peak = lanes.larger(chain.peak, size);
     }
 }

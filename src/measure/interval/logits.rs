@@ -2,19 +2,21 @@
 
 use std::ops::Range;
 
-use ndarray::{Array2, ArrayViewMut2};
-use ulpdrift_reference::simd::Task;
+use ndarray::{ArrayView1, ArrayViewMut2};
+use ulpdrift_reference::simd::{Level, Task};
 
 use super::{
     LANES, ROWS,
+    chain::{Chains, Sums},
     heads::{Ends, HeadSum, Singles, Steps},
     pack::{KeyTile, QueryRows},
-    unit::{Unit, scale_block},
+    unit::Unit,
 };
 use crate::{
     format::{Format, Rounding},
+    measure::bound::lanes,
     recipe::indexer::{
-        Fold, IndexRecipe, Relu, ScalePosition,
+        Fold, IndexRecipe, Quantiser, Relu, ScalePosition,
         operands::{Operands, QueryOperands},
     },
     tensor_core::Arch,
@@ -29,6 +31,8 @@ pub(super) struct Logits<'a> {
     output: Format,
     queries: &'a QueryOperands,
     keys: &'a Operands,
+    /// The keys' scales, where each has one.
+    row_scales: Option<ArrayView1<'a, f32>>,
     /// q, the heads of a query in groups of [`ROWS`].
     rows: Vec<QueryRows>,
     /// The chains of a dot: more than one where scales change along it.
@@ -41,18 +45,6 @@ struct Chain {
     /// Columns of q's and k's scales.
     query: Option<usize>,
     key: Option<usize>,
-}
-
-/// Scales that the unit does not take and that change along a row.
-fn block_scales(unit: Unit, operands: &Operands) -> Option<&Array2<f32>> {
-    let scales = operands.scales.as_ref()?;
-    (scales.ncols() != 1 && !unit.takes_scales()).then_some(scales)
-}
-
-/// One scale per row, which the unit does not take.
-fn row_scales(unit: Unit, operands: &Operands) -> Option<&Array2<f32>> {
-    let scales = operands.scales.as_ref()?;
-    (scales.ncols() == 1 && !unit.takes_scales()).then_some(scales)
 }
 
 impl<'a> Logits<'a> {
@@ -71,11 +63,12 @@ impl<'a> Logits<'a> {
                 .step_by(ROWS)
                 .map(move |head| (query * heads + head, (query + 1) * heads))
         });
+        let row_scales = keys.row_scales(recipe.unit);
         let split = recipe.weights.fold == Fold::Split;
         Self {
             unit,
             steps: Steps {
-                reduce: recipe.reduction.on(arch, row_scales(unit, keys).is_some()),
+                reduce: recipe.reduction.on(arch, row_scales.is_some()),
                 dot_scale: split.then(|| (1.0 / (width as f64).sqrt()) as f32),
                 dot: recipe.dot,
             },
@@ -86,6 +79,7 @@ impl<'a> Logits<'a> {
             chains: chains(unit, recipe, queries, keys),
             queries,
             keys,
+            row_scales,
         }
     }
 
@@ -109,7 +103,11 @@ fn chains(
 ) -> Vec<Chain> {
     let width = keys.values.ncols();
     let places = unit.places(width);
-    let block = |operands, format| block_scales(unit, operands).map(|_| scale_block(format));
+    // The scales that the unit does not take, and that change along a row.
+    let block = |operands: &Operands, format: Quantiser| match unit.takes_scales() {
+        true => None,
+        false => operands.block_scales(recipe.unit).and(format.block()),
+    };
     let query = block(&queries.q, recipe.query.format);
     let key = block(keys, recipe.key.format);
     let shortest = query.into_iter().chain(key).min().unwrap_or(usize::MAX);
@@ -125,6 +123,7 @@ fn chains(
 
 /// Up to [`LANES`] keys, all queries.
 pub(super) struct Tile<'a> {
+    pub(super) level: Level,
     pub(super) logits: &'a Logits<'a>,
     /// The first key.
     pub(super) first: usize,
@@ -139,8 +138,8 @@ impl Task for Tile<'_> {
 
     #[inline(always)]
     fn run(mut self) {
-        let keys = KeyTile::new(self.logits.unit, self.logits.keys, self.first);
-        let scales = self.key_scales(row_scales(self.logits.unit, self.logits.keys), 0);
+        let keys = KeyTile::new(self.level, self.logits.unit, self.logits.keys, self.first);
+        let scales = self.key_scales(self.logits.row_scales);
         for query in 0..self.exact.nrows() {
             let logit = self.logit(query, &keys, &scales);
             for lane in 0..self.exact.ncols() {
@@ -186,13 +185,13 @@ struct Dots {
 }
 
 impl Tile<'_> {
-    /// The keys' scales of a column, 1 where there are none.
+    /// These keys' scales, 1 where there are none.
     #[inline(always)]
-    fn key_scales(&self, scales: Option<&Array2<f32>>, column: usize) -> Singles {
+    fn key_scales(&self, scales: Option<ArrayView1<'_, f32>>) -> Singles {
         let mut result = [1.0; LANES];
         if let Some(scales) = scales {
-            let rows = scales.column(column);
-            for (result, &scale) in result.iter_mut().zip(rows.iter().skip(self.first)) {
+            let ours = scales.into_iter().skip(self.first);
+            for (result, &scale) in result.iter_mut().zip(ours) {
                 *result = scale;
             }
         }
@@ -251,22 +250,29 @@ impl Tile<'_> {
         };
         let scaled = logits.is_scaled();
         for chain in &logits.chains {
-            let q = &logits.rows[group];
-            let parts = logits.unit.chains(q, keys, chain.places.clone());
-            let key_scales = chain.key.map_or([1.0; LANES], |column| {
-                self.key_scales(logits.keys.scales.as_ref(), column)
-            });
+            let mut parts = Sums::ZERO;
+            let chains = Chains {
+                unit: logits.unit,
+                q: &logits.rows[group],
+                k: keys,
+                places: chain.places.clone(),
+                sums: &mut parts,
+            };
+            lanes::run(self.level, chains);
+            let scales = logits.keys.scales.as_ref();
+            let of_chain = chain.key.and_then(|column| Some(scales?.column(column)));
+            let key_scales = self.key_scales(of_chain);
             for r in 0..ROWS {
-                let part = within(&parts.sum[r], &parts.bound[r], &mut dots.reach);
+                let part = within(&parts, r, &mut dots.reach);
                 if !scaled {
-                    dots.exact[r] = parts.sum[r];
+                    dots.exact[r] = parts.sum[r].0;
                     dots.ends[r] = part;
                     continue;
                 }
                 let query_scale = self.query_scale(row + r, chain.query);
                 for (lane, &key_scale) in key_scales.iter().enumerate() {
                     let scale = f64::from(query_scale) * f64::from(key_scale);
-                    dots.exact[r][lane] += parts.sum[r][lane] * scale;
+                    dots.exact[r][lane] += parts.sum[r].0[lane] * scale;
                 }
                 dots.ends[r].add_scaled(&part, &key_scales.map(|scale| query_scale * scale));
             }
@@ -285,17 +291,17 @@ impl Tile<'_> {
 
 /// [sum − bound, sum + bound] in fp32. Adds the bounds to `reach`; what is not finite has none, and is what it is.
 #[inline(always)]
-fn within(sum: &Doubles, bound: &Doubles, reach: &mut Doubles) -> Ends {
+fn within(parts: &Sums, row: usize, reach: &mut Doubles) -> Ends {
     let mut ends = Ends::ZERO;
-    for lane in 0..LANES {
-        let bound = if sum[lane].is_finite() {
-            bound[lane]
+    for (lane, &sum) in parts.sum[row].0.iter().enumerate() {
+        let bound = if sum.is_finite() {
+            parts.bound(row, lane)
         } else {
             0.0
         };
         reach[lane] += bound;
-        ends.lo[lane] = (sum[lane] - bound) as f32;
-        ends.hi[lane] = (sum[lane] + bound) as f32;
+        ends.lo[lane] = (sum - bound) as f32;
+        ends.hi[lane] = (sum + bound) as f32;
     }
     ends
 }

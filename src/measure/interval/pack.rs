@@ -1,27 +1,32 @@
 //! Operands as the kernels want them: f64, and the exponents by which a unit aligns its terms.
 
+use ulpdrift_reference::simd::Level;
+
 use super::{
-    BIAS, LANES, ROWS,
+    LANES, ROWS,
     unit::{ABSENT, Unit},
 };
-use crate::recipe::indexer::operands::Operands;
+use crate::{
+    measure::bound::lanes::{self, Doubles, Lanes, Pairs, Task, pair_word},
+    recipe::indexer::operands::Operands,
+};
 
 /// Up to [`ROWS`] rows of q, consecutive heads of one query, side by side; zeros where there are none.
 #[derive(Clone, Debug)]
 pub(super) struct QueryRows {
     /// `[places]`.
     pub(super) values: Vec<[f64; ROWS]>,
-    /// `[terms]`, as exponent fields of f64.
-    pub(super) exponents: Vec<[i16; ROWS]>,
+    /// Per two terms, two exponents in a word.
+    pub(super) exponents: Vec<[u32; ROWS]>,
 }
 
 /// [`LANES`] keys side by side, zeros where there are none.
 #[derive(Clone, Debug)]
 pub(super) struct KeyTile {
     /// `[places]`.
-    pub(super) values: Vec<[f64; LANES]>,
-    /// `[terms]`.
-    pub(super) exponents: Vec<[i16; LANES]>,
+    pub(super) values: Vec<Doubles>,
+    /// Per two terms, as exponent fields of f64.
+    pub(super) exponents: Vec<Pairs>,
 }
 
 /// A row of operands, filled up to whole blocks.
@@ -88,23 +93,58 @@ impl<const N: usize> Side<N> {
 impl QueryRows {
     /// The rows `first..end` of `operands`, at most [`ROWS`].
     pub(super) fn new(unit: Unit, operands: &Operands, first: usize, end: usize) -> Self {
-        let Side {
-            values,
-            mut exponents,
-        } = Side::new(unit, operands, first, end);
-        for exponent in exponents.as_flattened_mut() {
-            if *exponent != ABSENT {
-                *exponent += BIAS as i16;
-            }
+        let side = Side::<ROWS>::new(unit, operands, first, end);
+        let pairs = side.exponents.as_chunks::<2>().0.iter();
+        Self {
+            exponents: pairs
+                .map(|[even, odd]| std::array::from_fn(|r| pair_word(even[r], odd[r])))
+                .collect(),
+            values: side.values,
         }
-        Self { values, exponents }
     }
 }
 
 impl KeyTile {
     /// The keys from row `first` of `operands` on.
-    pub(super) fn new(unit: Unit, operands: &Operands, first: usize) -> Self {
-        let Side { values, exponents } = Side::new(unit, operands, first, operands.values.nrows());
-        Self { values, exponents }
+    pub(super) fn new(level: Level, unit: Unit, operands: &Operands, first: usize) -> Self {
+        let side = Side::<LANES>::new(unit, operands, first, operands.values.nrows());
+        let mut tile = Self {
+            values: side.values.into_iter().map(Doubles).collect(),
+            exponents: vec![Pairs([0; 2 * LANES]); side.exponents.len() / 2],
+        };
+        let pairs = Fields {
+            exponents: &side.exponents,
+            pairs: &mut tile.exponents,
+        };
+        lanes::run(level, pairs);
+        tile
+    }
+}
+
+/// Brings exponents into the order of an instruction set's pairs, as fields.
+struct Fields<'a> {
+    exponents: &'a [[i16; LANES]],
+    pairs: &'a mut [Pairs],
+}
+
+impl Task for Fields<'_> {
+    #[inline(always)]
+    fn run<V: Lanes>(self, lanes: V) {
+        let absent = lanes.splat_pairs(pair_word(ABSENT, ABSENT));
+        for (exponents, to) in self.exponents.as_chunks::<2>().0.iter().zip(self.pairs) {
+            for part in 0..V::PARTS {
+                let lanes = lanes.part(part);
+                // By way of the powers that have these exponents: 0 is that of none.
+                let field = |exponents: &[i16; LANES]| {
+                    let powers = exponents.map(|exponent| match exponent {
+                        ABSENT => 0.0,
+                        exponent => libm::ldexp(1.0, exponent.into()),
+                    });
+                    lanes.exponent_field(lanes.load(&Doubles(powers)))
+                };
+                let fields = lanes.halves(field(&exponents[0]), field(&exponents[1]));
+                lanes.store_pairs(lanes.replace_zeros(fields, fields, absent), to);
+            }
+        }
     }
 }

@@ -3,15 +3,12 @@
 use super::IntervalError;
 use crate::{
     format::{Format, ue8m0},
-    recipe::indexer::{DotUnit, IndexRecipe, Quantiser},
-    tensor_core::{
-        Arch, Family, Instruction, Operand,
-        block_scaled::{Kind, ScaledInstruction},
-    },
+    recipe::indexer::IndexRecipe,
+    tensor_core::{Arch, Operand},
 };
 
-/// The exponent of a term that is zero: no sum with another reaches that of a term.
-pub(super) const ABSENT: i16 = -0x2000;
+/// The exponent of a term that is zero: the sum with any other is negative and does not leave `i16`.
+pub(super) const ABSENT: i16 = -16_384;
 
 /// The unit of the dots.
 #[derive(Clone, Copy, Debug)]
@@ -63,18 +60,11 @@ impl Unit {
             .iter()
             .map(|format| format.format().fraction_bits())
             .sum();
-        if recipe.unit == DotUnit::Mxf4K64 {
-            let instruction = ScaledInstruction {
-                family: match arch {
-                    Arch::Sm100 => Family::Tcgen05,
-                    _ => Family::MmaSync,
-                },
-                kind: Kind::Mxf4,
-            };
+        if let Some(instruction) = recipe.unit.scaled_instruction(arch) {
             let rule = arch.scaled_rule(instruction);
             let rule = rule.map_err(|error| lacks(error.to_string()))?;
             return Ok(Self::Blocks(Blocks {
-                products: Kind::Mxf4.k(),
+                products: rule.kind().k(),
                 terms: Terms::Groups,
                 fraction_bits: rule.fraction_bits(),
                 exponent_floor: rule.exponent_floor(),
@@ -82,22 +72,14 @@ impl Unit {
                 term_fraction_bits,
             }));
         }
-        let Some(operand) = recipe.unit.operand() else {
+        let Some(instruction) = recipe.unit.instruction(arch) else {
             return Ok(Self::Fma32);
         };
-        let rule = arch.rule(Instruction {
-            family: match (recipe.unit, arch) {
-                (DotUnit::Fp8K32, Arch::Sm90) => Family::Wgmma,
-                (DotUnit::Fp8K32, Arch::Sm100) => Family::Tcgen05,
-                _ => Family::MmaSync,
-            },
-            operand,
-            k: recipe.unit.k(),
-        });
+        let rule = arch.rule(instruction);
         let rule = rule.map_err(|error| lacks(error.to_string()))?;
         Ok(Self::Blocks(Blocks {
             products: rule.block_len,
-            terms: Terms::Products(operand),
+            terms: Terms::Products(rule.operand),
             fraction_bits: rule.fraction_bits,
             exponent_floor: rule.exponent_floor,
             output_bits: rule.output.fraction_bits(),
@@ -142,14 +124,5 @@ impl Unit {
             },
         };
         exponent.map_or(ABSENT, |exponent| exponent as i16)
-    }
-}
-
-/// Values of a row that share a scale.
-pub(super) fn scale_block(format: Quantiser) -> usize {
-    match format {
-        Quantiser::E4m3 { block, .. } => block,
-        Quantiser::Mxfp4 { .. } => 32,
-        _ => usize::MAX,
     }
 }

@@ -1,4 +1,4 @@
-//! A tile's sixteen tokens: the few operations that the bound needs, per instruction set.
+//! A tile's sixteen tokens: the few operations that bounds need, per instruction set.
 //!
 //! Every implementation gives the same bits: all operations are exact or correctly rounded IEEE
 //! operations, or integer ones. A value of an implementing type is the proof that the processor has
@@ -17,34 +17,34 @@ mod portable;
 use ulpdrift_reference::simd::Level;
 
 /// Tokens of a tile: lanes of a vector.
-pub(super) const TOKENS: usize = 16;
+pub(in crate::measure) const TOKENS: usize = 16;
 
 /// What the exponent field of an f64 is above its exponent.
-pub(super) const BIAS: i32 = 1023;
+pub(in crate::measure) const BIAS: i32 = 1023;
 
 /// One f32 per token in memory, aligned as the widest instruction set likes it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Singles(pub(super) [f32; TOKENS]);
+pub(in crate::measure) struct Singles(pub(in crate::measure) [f32; TOKENS]);
 
 /// One f64 per token in memory, aligned as the widest instruction set likes it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Doubles(pub(super) [f64; TOKENS]);
+pub(in crate::measure) struct Doubles(pub(in crate::measure) [f64; TOKENS]);
 
 /// One pair of `i16` per token in memory.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Pairs(pub(super) [i16; 2 * TOKENS]);
+pub(in crate::measure) struct Pairs(pub(in crate::measure) [i16; 2 * TOKENS]);
 
 /// Two `i16` in one word, the first in the low half.
 #[inline(always)]
-pub(super) const fn pair_word(even: i16, odd: i16) -> u32 {
+pub(in crate::measure) const fn pair_word(even: i16, odd: i16) -> u32 {
     (even as u16 as u32) | (odd as u16 as u32) << 16
 }
 
 /// The operations of one instruction set on the tokens of a part.
-pub(super) trait Lanes: Copy {
+pub(in crate::measure) trait Lanes: Copy {
     /// An f64 per token.
     type Double: Copy;
     /// A pair of `i16` per token.
@@ -108,14 +108,14 @@ pub(super) trait Lanes: Copy {
 }
 
 /// Something to be run with whatever lanes a level has.
-pub(super) trait Task {
+pub(in crate::measure) trait Task {
     /// Runs it. Implementations are `#[inline(always)]`, as is everything of weight they call, so
     /// that the body is compiled for the instruction set that runs it.
     fn run<V: Lanes>(self, lanes: V);
 }
 
 /// Runs `task` at `level`, or the next lower one that this processor has: the bits are the same.
-pub(super) fn run(level: Level, task: impl Task) {
+pub(in crate::measure) fn run(level: Level, task: impl Task) {
     #[cfg(target_arch = "x86_64")]
     {
         if level >= Level::Avx512

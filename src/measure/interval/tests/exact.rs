@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     measure::interval::intervals,
-    recipe::indexer::{Fold, IndexRecipe, Relu, ScalePosition, catalogue},
+    recipe::indexer::{
+        DotUnit, Fold, IndexRecipe, Relu, ScalePosition, catalogue, operands::Operands,
+    },
     tensor_core::Arch,
 };
 
@@ -60,16 +62,13 @@ fn short_operands_give_the_integers_value() {
                     let row = query * SIZE.heads + head;
                     let dot: i128 = (0..SIZE.width)
                         .map(|k| {
-                            let scale =
-                                |of: &crate::recipe::indexer::operands::Operands, row| match &of
-                                    .scales
-                                {
-                                    Some(scales) if in_dot(&recipe, scales) => {
-                                        let block = SIZE.width / scales.ncols();
-                                        integer(scales[[row, k / block]], 2)
-                                    }
-                                    _ => 4,
-                                };
+                            let scale = |of: &Operands, row| match &of.scales {
+                                Some(scales) if in_dot(&recipe, scales) => {
+                                    let block = SIZE.width / scales.ncols();
+                                    integer(scales[[row, k / block]], 2)
+                                }
+                                _ => 4,
+                            };
                             integer(queries.q.values[[row, k]], 1)
                                 * integer(keys.values[[key, k]], 1)
                                 * scale(&queries.q, row)
@@ -105,7 +104,7 @@ fn short_operands_give_the_integers_value() {
 
 /// Whether the scales are part of the dot.
 fn in_dot(recipe: &IndexRecipe, scales: &Array2<f32>) -> bool {
-    scales.ncols() > 1 || recipe.unit == crate::recipe::indexer::DotUnit::Mxf4K64
+    scales.ncols() > 1 || recipe.unit == DotUnit::Mxf4K64
 }
 
 /// Any operands: within fp64's own rounding of the sum over correctly rounded dots.
