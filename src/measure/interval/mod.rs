@@ -25,7 +25,9 @@
 //! | fp32, transformers, fp8-keys-only | fma | 0.014 | 0.06 | 3e-5 |
 //! | tf32 | L = 4; L = 8 | 0.021; 0.037 | 0.06; 0.11 | 4e-5; 1.5e-5 |
 //! | bf16-keys | L = 8; L = 16 | 0.020; 0.045 | 0.07; 0.18 | 1.2e-5; 5e-6 |
-//! | fp8 | F = 13; F = 25 | 0.016; 0.046 | 0.06; 0.14 | 2e-2; 3e-6 |
+//! | fp8-f32scale, fp8-ue8m0 | F = 13; F = 25 | 0.016; 0.045 | 0.06; 0.14 | 2e-2; 3e-6 |
+//! | fp8-triton | L = 4; L = 8 | 0.006; 0.015 | 0.02; 0.05 | 3e-5; 1.2e-5 |
+//! | mxfp4 | F = 35 | 0.11 | 0.35 | 1e-6 |
 //! | a dot or a logit in bf16 or half | any | 1 | 1 | 2e-4 to 3e-3 |
 //!
 //! The heads' P add up while their errors average out; that is where a hundredth comes from. In the last row the
