@@ -121,7 +121,11 @@ fn no_logit_leaves_its_interval() {
             keys: 1 + noise.below(4),
             width: noise.pick(&[32, 64, 96, 128]),
         };
-        let kinds = [noise.pick(&CATEGORIES), noise.pick(&CATEGORIES)];
+        let of_q = noise.pick(&CATEGORIES);
+        let kinds = match noise.below(3) {
+            0 => [of_q; 2],
+            _ => [of_q, noise.pick(&CATEGORIES)],
+        };
         let (queries, keys) = operands(&recipe, size, kinds, &mut noise);
         let found = intervals(Level::detect(), arch, &recipe, &queries, &keys).unwrap();
         let logits = Definition {

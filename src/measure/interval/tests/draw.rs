@@ -1,6 +1,6 @@
 //! Operands that aim at the terms of an interval: for every format the numbers it holds, and nothing else.
 
-use ndarray::Array2;
+use ndarray::{Array2, s};
 
 use crate::{
     format::{Format, Rounding},
@@ -60,9 +60,15 @@ pub enum Category {
     Largest,
     Sparse,
     Descending,
+    /// Positive, sums among fp32's subnormals.
+    Faint,
+    /// Positive; one large product in 32, the others just below what alignment to it keeps.
+    Undercut,
+    /// Two large products that cancel behind a sum of many bits, which alignment to them cuts.
+    Swallowing,
 }
 
-pub const CATEGORIES: [Category; 12] = [
+pub const CATEGORIES: [Category; 15] = [
     Category::Normal,
     Category::Positive,
     Category::Wide,
@@ -75,6 +81,9 @@ pub const CATEGORIES: [Category; 12] = [
     Category::Largest,
     Category::Sparse,
     Category::Descending,
+    Category::Faint,
+    Category::Undercut,
+    Category::Swallowing,
 ];
 
 /// The exponents that a format reaches, fp32's bounded so that most products are numbers.
@@ -88,8 +97,8 @@ fn reach(format: Format) -> [i32; 2] {
 }
 
 impl Category {
-    /// A value of `format`, number `k` of its row.
-    fn value(self, format: Format, noise: &mut Noise, k: usize) -> f32 {
+    /// A value of `format`, number `k` of row `row`.
+    fn value(self, format: Format, noise: &mut Noise, [row, k]: [usize; 2]) -> f32 {
         let [low, high] = reach(format);
         let scale = match format {
             Format::E4m3 => 150.0,
@@ -99,7 +108,7 @@ impl Category {
         let power = |exponent: f64| 2.0_f64.powf(exponent.clamp(low.into(), f64::from(high) + 0.8));
         let (span, low) = (f64::from(high - low), f64::from(low));
         let value = match self {
-            Self::Normal | Self::Cancelling => noise.normal() * scale,
+            Self::Normal | Self::Cancelling | Self::Swallowing => noise.normal() * scale,
             Self::Positive => noise.normal().abs() * scale,
             Self::Wide => noise.sign() * power(low + span * noise.uniform()),
             Self::Tiny => noise.sign() * power(low + 3.0 * noise.uniform()),
@@ -112,6 +121,14 @@ impl Category {
             Self::Sparse if noise.below(8) > 0 => 0.0,
             Self::Sparse => noise.normal() * scale,
             Self::Descending => noise.sign() * power(f64::from(high) - span * k as f64 / 128.0),
+            Self::Faint => power(low.max(-71.0) + 1.5 * noise.uniform()),
+            Self::Undercut if k % 32 == 0 => power(8.0),
+            Self::Undercut => {
+                // Two of them are 2^(F+2) below the large one: F = 13, or 24 and 25.
+                let below = if format == Format::E4m3 { 7.0 } else { 13.0 };
+                let places = 1.0 - 2.0_f64.powi(-1 - format.fraction_bits());
+                2.0 * places * power(8.0 - below - (row % 2) as f64)
+            }
         };
         format.round_f64(value, Rounding::NearestEven)
     }
@@ -136,11 +153,14 @@ pub fn operands(
     let rows = size.queries * size.heads;
     let mut q = rows_of(recipe.query.format, [rows, size.width], of_q, noise);
     let mut keys = rows_of(recipe.key.format, [size.keys, size.width], of_k, noise);
-    if of_q == Category::Cancelling {
-        cancel(&mut q.values, &mut keys.values);
+    match of_q {
+        Category::Cancelling => cancel(&mut q.values, &mut keys.values),
+        Category::Swallowing => swallow(recipe, &mut q.values, &mut keys.values),
+        _ => {}
     }
     let weight = |noise: &mut Noise| match of_k {
-        Category::Positive => 1.0,
+        Category::Positive | Category::Undercut | Category::Swallowing => 1.0,
+        Category::Faint => 2.0_f64.powi(40),
         Category::Tiny => noise.normal() * 2.0_f64.powi(-20),
         Category::Wide => noise.sign() * 2.0_f64.powf(40.0 * (noise.uniform() - 0.5)),
         _ => noise.normal() / 8.0,
@@ -159,7 +179,9 @@ fn rows_of(
     noise: &mut Noise,
 ) -> Operands {
     let number = format.format();
-    let values = Array2::from_shape_fn((rows, width), |(_, k)| category.value(number, noise, k));
+    let values = Array2::from_shape_fn((rows, width), |(row, k)| {
+        category.value(number, noise, [row, k])
+    });
     let [block, power_of_two] = match format {
         Quantiser::E4m3 { block, scale, .. } => [block, usize::from(scale == ScaleFormat::Ue8m0)],
         _ => [32, 1],
@@ -190,5 +212,24 @@ fn cancel(q: &mut Array2<f32>, keys: &mut Array2<f32>) {
         for mut row in keys.rows_mut().into_iter().filter(|_| k + 1 < half) {
             row[k + half] = row[k];
         }
+    }
+}
+
+/// Leaves of the second half two large products, which cancel.
+fn swallow(recipe: &IndexRecipe, q: &mut Array2<f32>, keys: &mut Array2<f32>) {
+    let half = q.ncols() / 2;
+    let large = |format: Quantiser| match format.format() {
+        Format::E2m1 => 4.0,
+        Format::E4m3 => 256.0,
+        _ => 1024.0,
+    };
+    for mut row in q.rows_mut() {
+        row.slice_mut(s![half..]).fill(0.0);
+        row[half] = large(recipe.query.format);
+        row[half + 1] = -row[half];
+    }
+    for mut row in keys.rows_mut() {
+        row[half] = large(recipe.key.format);
+        row[half + 1] = row[half];
     }
 }
