@@ -3,7 +3,7 @@
 //! Half of Q queries are the last positions of the context, where most keys compete; the others are spread evenly
 //! along it, at (j + 1)/(n + 1) of its length. With as many queries as tokens every position asks.
 
-use std::ops::Range;
+use std::{ops::Range, sync::OnceLock};
 
 use ndarray::{Array2, ArrayView2, Axis, concatenate};
 use ulpdrift_reference::{certify::Certificate, indexer as reference};
@@ -11,6 +11,10 @@ use ulpdrift_reference::{certify::Certificate, indexer as reference};
 use super::{
     Layer, Plan, SuiteError,
     fault::trigger::{Signs, Trigger, zeroed},
+};
+use crate::{
+    backend::emulate::indexer::{Latent, Projected, project},
+    recipe::indexer::{IndexRecipe, Linears},
 };
 
 /// Which of the queries a row is of.
@@ -57,6 +61,8 @@ pub struct Asked {
     pub logits: Array2<f64>,
     /// Signs of the products behind the visible ones.
     pub signs: reference::Signs,
+    /// What the query path's linears give, in FP8 and in fp32: recipes share it.
+    projected: [OnceLock<Projected>; 2],
     /// What becomes of the head weights.
     weighed: Signs,
     /// The keys that are not zero, where some are.
@@ -151,15 +157,39 @@ impl Asked {
             signs: scores.signs,
             truth,
             positions,
+            projected: [OnceLock::new(), OnceLock::new()],
             weighed: trigger.signs,
             kept,
         })
     }
 
-    /// A head weight, as these queries have it.
-    #[must_use]
-    pub fn weighed(&self, weight: f32) -> f32 {
-        self.weighed.apply(f64::from(weight)) as f32
+    /// What the query path's linears give under a recipe, the head weights as these queries have them.
+    ///
+    /// # Errors
+    /// The arch lacks a unit that the linears need.
+    pub fn projected(
+        &self,
+        plan: &Plan<'_>,
+        layer: &Layer,
+        recipe: &IndexRecipe,
+    ) -> Result<&Projected, SuiteError> {
+        let shared = match recipe.linears {
+            Linears::Fp8 => &self.projected[0],
+            Linears::Fp32 => &self.projected[1],
+        };
+        if let Some(projected) = shared.get() {
+            return Ok(projected);
+        }
+        let arch = plan.backend.info().arch;
+        let latent = match &self.latent {
+            Some(latent) => Latent::Recorded(latent.view()),
+            None => Latent::Projected,
+        };
+        let (weights, u) = (layer.query_weights(), self.u.view());
+        let mut projected = project(plan.level, arch, recipe, &weights, u, latent)?;
+        let weighed = |weight| self.weighed.apply(f64::from(weight)) as f32;
+        projected.weights.mapv_inplace(weighed);
+        Ok(shared.get_or_init(|| projected))
     }
 
     /// The keys of the context, as these queries see them, of all that a layer has.

@@ -6,7 +6,7 @@ use ndarray::{Array2, Axis, s};
 
 use super::{Asked, Layer, Plan, SuiteError, fault::Fault};
 use crate::{
-    backend::emulate::indexer::{Geometry, IndexPath, Latent, project},
+    backend::emulate::indexer::{Geometry, IndexPath},
     measure::{
         certificate::{Certificate, Claim, Finding, certificates},
         interval::{Intervals, intervals},
@@ -45,16 +45,8 @@ impl Made {
             fault.rotate(&mut recipe);
         }
         let path = path(layer, &recipe, geometry);
-        let latent = match &asked.latent {
-            Some(latent) => Latent::Recorded(latent.view()),
-            None => Latent::Projected,
-        };
-        let weights = layer.query_weights();
-        let mut projected = project(plan.level, arch, &recipe, &weights, asked.u.view(), latent)?;
-        projected
-            .weights
-            .mapv_inplace(|weight| asked.weighed(weight));
-        let q = path.queries(&projected, &asked.positions);
+        let projected = asked.projected(plan, layer, &recipe)?;
+        let q = path.queries(projected, &asked.positions);
         let mut queries = path.query_operands(q, projected.weights.view());
         let pooled = match geometry.overlap {
             true => &layer.pooled,

@@ -208,16 +208,20 @@ fn run_context(
         layer,
         asked,
     };
-    let against = Candidate::run(plan, layer, asked, &own.against, &[])?;
+    let against = Candidate::run(plan, layer, asked, &own.against, &depths)?;
     for recipe in measured(own) {
-        let candidate = match Candidate::run(plan, layer, asked, &recipe, &depths) {
-            Err(error) => {
-                note_skip(&mut outcome.read.skipped, &recipe, error)?;
-                continue;
-            }
-            Ok(candidate) => candidate,
+        let other = match recipe == own.against {
+            true => None,
+            false => match Candidate::run(plan, layer, asked, &recipe, &depths) {
+                Err(error) => {
+                    note_skip(&mut outcome.read.skipped, &recipe, error)?;
+                    continue;
+                }
+                Ok(candidate) => Some(candidate),
+            },
         };
-        let records = rows.records(&candidate, &against)?;
+        let candidate = other.as_ref().unwrap_or(&against);
+        let records = rows.records(candidate, &against)?;
         if recipe == catalogue::fp32() {
             let is_logits = |record: &&Record| record.key.stage.as_deref() == Some("logits");
             outcome
@@ -228,7 +232,7 @@ fn run_context(
             let charge = Charge::of(&records);
             if !charge.is_rounding() {
                 let expected = scene.expected(&recipe)?;
-                let diagnosis = scene.diagnosis(&candidate, &expected, charge);
+                let diagnosis = scene.diagnosis(candidate, &expected, charge);
                 outcome.diagnoses.push(diagnosis);
             }
             outcome.records.extend(records);

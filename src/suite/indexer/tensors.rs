@@ -37,16 +37,16 @@ pub struct Kept {
 
 impl Kept {
     /// Of a candidate; `k` is the largest number of keys asked for.
-    pub fn of(candidate: Candidate, asked: &Asked, k: usize) -> Self {
+    pub fn of(candidate: &Candidate, asked: &Asked, k: usize) -> Self {
         let queries = asked.positions.len();
         let top_k = Array2::from_shape_fn((queries, k), |(query, slot)| {
             candidate.keys_at(k, query).get(slot).copied().unwrap_or(-1)
         });
-        let mut exact = candidate.intervals.exact;
+        let mut exact = candidate.intervals.exact.clone();
         hide(&mut exact, asked);
         Self {
-            name: candidate.recipe.name,
-            logits: candidate.logits,
+            name: candidate.recipe.name.clone(),
+            logits: candidate.logits.clone(),
             exact,
             top_k,
         }

@@ -3,7 +3,7 @@
 //! The squares are rounded, then added, ascending; mean and sum with ε are a division and an addition; the reciprocal
 //! root is correctly rounded. A NaN or infinity makes its row NaN or zero, as it does on a GPU.
 
-use ndarray::{Array2, ArrayView2, Axis};
+use ndarray::{Array2, Axis};
 use rayon::prelude::*;
 
 use super::super::{rms::rsqrt_rn, store};
@@ -12,34 +12,31 @@ use crate::recipe::Storage;
 /// Rows whose sums run side by side: enough to hide the latency of an addition.
 const ROWS: usize = 8;
 
-/// The norm of every row of `rows` [rows, d], stored as `storage`.
+/// The norm of every row of `rows` [rows, d], stored as `storage`, in their place.
 ///
 /// # Panics
 /// `weight` has another length than a row.
 #[must_use]
-pub fn rms_norm(
-    rows: ArrayView2<'_, f32>,
-    weight: &[f32],
-    eps: f64,
-    storage: Storage,
-) -> Array2<f32> {
+pub fn rms_norm(rows: Array2<f32>, weight: &[f32], eps: f64, storage: Storage) -> Array2<f32> {
     let width = rows.ncols();
     assert_eq!(weight.len(), width, "one weight per channel");
-    let mut result = rows.as_standard_layout().into_owned();
-    result
-        .axis_chunks_iter_mut(Axis(0), ROWS)
+    let mut rows = match rows.is_standard_layout() {
+        true => rows,
+        false => rows.as_standard_layout().into_owned(),
+    };
+    rows.axis_chunks_iter_mut(Axis(0), ROWS)
         .into_par_iter()
         .for_each(|mut rows| {
             let values = rows.as_slice_mut().unwrap_or_default();
             norm_rows(values, weight, eps as f32);
             store(values, storage);
         });
-    result
+    rows
 }
 
 /// What the indexer's linears read of the hidden states y [T, d]: `bf16(norm(y))`.
 #[must_use]
-pub fn hidden(y: ArrayView2<'_, f32>, attn_norm: &[f32], eps: f64) -> Array2<f32> {
+pub fn hidden(y: Array2<f32>, attn_norm: &[f32], eps: f64) -> Array2<f32> {
     rms_norm(y, attn_norm, eps, Storage::Bf16)
 }
 

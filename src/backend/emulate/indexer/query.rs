@@ -68,7 +68,7 @@ pub fn project(
         Latent::Projected => {
             let latent = unit.run(u, &weights.wq_a)?;
             let (weight, eps) = (weights.q_norm, weights.norm_eps);
-            let latent = rms_norm(latent.view(), weight, eps, unit.output());
+            let latent = rms_norm(latent, weight, eps, unit.output());
             unit.run(latent.view(), &weights.wq_b)?
         }
     };
