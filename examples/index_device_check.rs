@@ -34,22 +34,39 @@ use ulpdrift::{
 };
 use ulpdrift_reference::simd::Level;
 
-/// W.
-const WIDTH: usize = 128;
-/// Queries, keys, heads.
-const SHAPES: [(usize, usize, usize); 12] = [
-    (1, 1, 64),
-    (16, 1, 64),
-    (1, 63, 64),
-    (16, 63, 64),
-    (1, 64, 64),
-    (16, 64, 64),
-    (1, 1000, 64),
-    (16, 1000, 64),
-    (3, 200, 8),
-    (3, 200, 5),
-    (1, 16384, 64),
-    (16, 16384, 64),
+/// A launch.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    queries: usize,
+    keys: usize,
+    heads: usize,
+    width: usize,
+}
+
+const fn shape(queries: usize, keys: usize, heads: usize, width: usize) -> Shape {
+    Shape {
+        queries,
+        keys,
+        heads,
+        width,
+    }
+}
+
+const SHAPES: [Shape; 14] = [
+    shape(1, 1, 64, 128),
+    shape(16, 1, 64, 128),
+    shape(1, 63, 64, 128),
+    shape(16, 63, 64, 128),
+    shape(1, 64, 64, 128),
+    shape(16, 64, 64, 128),
+    shape(1, 1000, 64, 128),
+    shape(16, 1000, 64, 128),
+    shape(3, 200, 8, 128),
+    shape(3, 200, 5, 128),
+    shape(1, 16384, 64, 128),
+    shape(16, 16384, 64, 128),
+    shape(3, 200, 64, 32),
+    shape(3, 200, 64, 64),
 ];
 
 fn main() -> ExitCode {
@@ -118,8 +135,9 @@ impl Backends {
         let started = Instant::now();
         let mut builds = Vec::new();
         for recipe in recipes {
-            for (queries, keys, heads) in SHAPES {
-                let shape = IndexShape::of(recipe, (queries, heads), (keys, WIDTH));
+            for shape in SHAPES {
+                let (queries, keys) = ((shape.queries, shape.heads), (shape.keys, shape.width));
+                let shape = IndexShape::of(recipe, queries, keys);
                 let dot = Dot::of(recipe, device.arch).ok();
                 let build = |dot| options::index_logits(recipe, device.arch, dot, shape);
                 builds.extend(dot.map(build));
@@ -173,8 +191,8 @@ impl Backends {
                         recipe.name
                     );
                 }
-                let visible: Vec<usize> = (0..shape.0)
-                    .map(|query| shape.1 - query % shape.1)
+                let visible: Vec<usize> = (0..shape.queries)
+                    .map(|query| shape.keys - query % shape.keys)
                     .collect();
                 of_shape.add(self.select(expected.view(), &visible, 512));
                 found.add(of_shape);
@@ -241,13 +259,15 @@ fn stream(item: u64) -> Stream {
 }
 
 /// Operands of a recipe's formats.
-fn operands(
-    recipe: &IndexRecipe,
-    (queries, keys, heads): (usize, usize, usize),
-    hostile: bool,
-) -> (QueryOperands, Operands) {
+fn operands(recipe: &IndexRecipe, shape: Shape, hostile: bool) -> (QueryOperands, Operands) {
+    let Shape {
+        queries,
+        keys,
+        heads,
+        width,
+    } = shape;
     let rows = |count: usize, first: u64| {
-        let mut rows = Array2::zeros((count, WIDTH));
+        let mut rows = Array2::zeros((count, width));
         for (number, mut row) in rows.rows_mut().into_iter().enumerate() {
             let mut random = stream(first + number as u64);
             for (k, value) in row.iter_mut().enumerate() {

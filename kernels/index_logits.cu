@@ -288,19 +288,19 @@ __device__ __forceinline__ float before_lanes(float sum, float scale) {
 
 #if ORDER == ORDER_TREE
 
-// The sum over the heads of one key, whose dots lie STRIDE apart, in their place.
+// The sum over the heads of one key, whose dots lie STRIDE apart, in their place. Unrolled loops make the compiler
+// spill on some archs.
 __device__ float head_sum(float* dots, const float* weights, float dot_scale, float scale) {
-#pragma unroll 8
+#pragma unroll 1
     for (int head = 0; head < HEADS; ++head) {
         const float x = activation(dots[head * STRIDE], dot_scale, scale);
         dots[head * STRIDE] = before_lanes(product(x, weights[head]), scale);
     }
     int stride = 1;
     while (2 * stride < HEADS) stride *= 2;
-    // Unrolled in full, the tree holds every head's product in a register, and spills.
 #pragma unroll 1
     for (int terms = HEADS; terms > 1; terms = stride, stride /= 2) {
-#pragma unroll 8
+#pragma unroll 1
         for (int head = stride; head < terms; ++head) {
             float* to = dots + (head - stride) * STRIDE;
             *to = added(*to, dots[head * STRIDE]);

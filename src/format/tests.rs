@@ -155,7 +155,7 @@ fn narrow_formats_round_f32_as_they_round_f64() {
 
 /// The row of a public fault list: a cast that saturated the whole top binade.
 #[test]
-fn e4m3_keeps_its_top_binade_and_saturates_above() {
+fn g7_e4m3_keeps_its_top_binade_and_saturates_above() {
     for (x, want) in [
         (256.0, 256.0),
         (257.0, 256.0),
@@ -198,7 +198,7 @@ fn e4m3_keeps_its_top_binade_and_saturates_above() {
 
 /// Every code against the definition of the format: two NaN, and (1 + m/8)·2^(e−7) or m·2^-9.
 #[test]
-fn e4m3_decodes_all_codes() {
+fn g9_e4m3_decodes_all_codes() {
     for code in 0..=255_u8 {
         let (sign, e, m) = (code >> 7, i32::from(code >> 3 & 15), f64::from(code & 7));
         let magnitude = if e == 0 {
@@ -257,7 +257,7 @@ fn ue4m3_is_the_magnitude_of_e4m3() {
 }
 
 #[test]
-fn ue8m0_is_the_next_power_of_two() {
+fn g2_ue8m0_is_the_next_power_of_two() {
     for (x, want) in [
         (1.0, 127),
         (1.000_000_1, 128),

@@ -29,7 +29,11 @@ pub mod fault;
 mod layer;
 mod plain;
 mod rows;
+#[cfg(test)]
+pub mod scene;
 mod tensors;
+#[cfg(test)]
+mod tests;
 
 pub use self::{
     asked::{Asked, QuerySet},

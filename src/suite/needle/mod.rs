@@ -7,6 +7,8 @@
 //! A row says how many of the queries at the context's end still find their needle, at one k, depth and margin.
 
 mod plant;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

@@ -66,7 +66,7 @@ fn nearest(magnitudes: &[f64], x: f32, even: bool) -> f32 {
 }
 
 #[test]
-fn a_block_of_zeros_has_an_ordinary_scale() {
+fn g2_a_block_of_zeros_has_an_ordinary_scale() {
     let zeros = [0.0; 32];
     // f32(1e-4)/448; 2⁻²² is the power of two above it, 2⁻¹⁵ the one above 1e-4/6.
     let cases = [
@@ -95,7 +95,7 @@ fn a_block_of_zeros_has_an_ordinary_scale() {
 }
 
 #[test]
-fn the_top_binade_of_e4m3_is_ordinary() {
+fn g7_the_top_binade_of_e4m3_is_ordinary() {
     let x = [
         448.0, 256.0, 257.0, 272.0, 288.0, 300.0, 304.0, 320.0, 352.0, 384.0, 416.0, 447.0,
     ];
@@ -133,7 +133,7 @@ fn an_amax_of_448_times_a_power_of_two_needs_no_larger_scale() {
 
 /// Scale and codes worked out in NumPy; the last two values are codes of which the reciprocal gives the neighbour.
 #[test]
-fn a_scale_that_is_no_power_of_two_stays_what_it_is() {
+fn g5_a_scale_that_is_no_power_of_two_stays_what_it_is() {
     let words = [
         0x40b0_5532,
         0x3f80_0000,
@@ -265,7 +265,7 @@ proptest! {
     /// The scale by the definition, in f64 where that is exact enough, and the codes by search: a code belongs to
     /// the scale that is stored, never to one that was rounded afterwards.
     #[test]
-    fn codes_are_the_nearest_to_x_over_the_stored_scale(row in rows(), reciprocal: bool, even: bool) {
+    fn g4_codes_are_the_nearest_to_x_over_the_stored_scale(row in rows(), reciprocal: bool, even: bool) {
         let scaling = if reciprocal { RECIPROCAL } else { DIVIDE };
         // A quotient or product of fp32 numbers taken in f64 and rounded to fp32 is the fp32 one.
         let divided = |x: f32, scale: f32| match reciprocal {

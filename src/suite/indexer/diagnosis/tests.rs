@@ -4,28 +4,15 @@
 //! The oracle is the bug itself: which one was built in, with which parameters.
 
 use ndarray::{Array2, array};
-use ulpdrift_reference::simd::Level;
 
 use super::*;
 use crate::{
-    activations::{Activations, Inputs},
-    backend::emulate::Emulate,
-    checkpoint::{Checkpoint, NonFinite, SyntheticModel},
-    recipe::{
-        catalogue as mixing,
-        indexer::{IndexRecipe, Quantiser, catalogue},
-    },
-    report::{Class, Diagnosis, dump::NoDump},
-    suite::{
-        Plan,
-        indexer::{IndexPlan, Outcome, fault::IndexFault, run},
-    },
-    tensor_core::Arch,
+    activations::Inputs,
+    recipe::indexer::{IndexRecipe, Quantiser, catalogue},
+    report::{Class, Diagnosis},
+    suite::indexer::{Outcome, fault::IndexFault, scene},
     verdict::{VerdictLimits, judge, judge_bugs},
 };
-
-/// A small model's only indexer.
-const LAYER: u32 = 2;
 
 /// Runs recipes and bugs where k of 512 keys are selected.
 fn outcome(
@@ -35,38 +22,9 @@ fn outcome(
     recipes: Vec<IndexRecipe>,
     faults: &[IndexFault],
 ) -> Outcome {
-    let checkpoint = Checkpoint::synthetic(SyntheticModel::Tiny, 0).expect("a model opens");
-    let activations = Activations::open(inputs, seed, checkpoint.model()).expect("inputs open");
-    let level = Level::detect();
-    let plan = Plan {
-        checkpoint: &checkpoint,
-        backend: &Emulate::new(Arch::Sm120, level),
-        recipes: &[],
-        faults: &[],
-        products: &[],
-        time: false,
-        against: &mixing::fp32(),
-        layers: &[LAYER],
-        sites: &[],
-        inputs,
-        activations: &activations,
-        tokens: None,
-        seed,
-        sms: 188,
-        nonfinite: NonFinite::Refuse,
-        level,
-    };
-    let own = IndexPlan {
-        recipes,
-        against: catalogue::fp32(),
-        faults: faults.to_vec(),
-        layers: vec![LAYER],
-        contexts: vec![2048],
-        queries: 6,
-        top_k: vec![k],
-        model_k: k,
-    };
-    let mut outcome = run(&plan, &own, &mut NoDump, &|_, _, _| {}).expect("the suite runs");
+    let mut own = scene::own(recipes, k);
+    own.faults = faults.to_vec();
+    let mut outcome = scene::outcome(inputs, seed, &own);
     let limits = VerdictLimits::default();
     let (records, yardstick) = (&outcome.records, &outcome.yardstick);
     judge_bugs(&mut outcome.diagnoses, records, yardstick, &limits);

@@ -27,9 +27,17 @@ fn inputs(
     heads: usize,
     keys: usize,
 ) -> (QueryOperands, Operands) {
+    inputs_of_width(recipe, [queries, heads, keys], W)
+}
+
+fn inputs_of_width(
+    recipe: &IndexRecipe,
+    [queries, heads, keys]: [usize; 3],
+    width: usize,
+) -> (QueryOperands, Operands) {
     let mut numbers = Numbers(20);
-    let mut q = numbers.matrix(queries * heads, W);
-    let mut k = numbers.matrix(keys, W).mapv(|x| 3.0 * x);
+    let mut q = numbers.matrix(queries * heads, width);
+    let mut k = numbers.matrix(keys, width).mapv(|x| 3.0 * x);
     q.row_mut(1).fill(0.0);
     k.row_mut(2).fill(0.0);
     k.row_mut(3).mapv_inplace(|x| x * 1e-20);
@@ -67,7 +75,7 @@ fn dot(
     };
     let changing = |operands: &Operands| {
         let scales = operands.scales.as_ref().filter(|scales| scales.ncols() > 1);
-        scales.map(|scales| W / scales.ncols())
+        scales.map(|scales| a.len() / scales.ncols())
     };
     let blocks = [changing(q), changing(k)];
     let Some(block) = blocks.iter().flatten().min() else {
@@ -78,7 +86,7 @@ fn dot(
             operands.scales.as_ref().unwrap()[[row, start / own]]
         })
     };
-    (0..W).step_by(*block).fold(0.0, |sum: f32, start| {
+    (0..a.len()).step_by(*block).fold(0.0, |sum: f32, start| {
         let k_range = start..start + block;
         let part = chain(&a[k_range.clone()], &b[k_range]);
         let scales = multiply(
@@ -97,8 +105,18 @@ fn scaled_rows(operands: &Operands) -> ScaledRows {
         false => (f64::from(*scale).log2() + 127.0) as u8,
     };
     let scales = operands.scales.as_ref().unwrap().map(byte);
-    let codes = operands.values.mapv(e2m1::to_bits);
-    ScaledRows::new(Kind::Mxf4, codes.view(), scales.view())
+    // A row that ends within an instruction ends in zeros, whose scales are 1.
+    let (rows, width) = operands.values.dim();
+    let whole = width.next_multiple_of(Kind::Mxf4.k());
+    let mut codes = Array2::zeros((rows, whole));
+    let mut all_scales = Array2::from_elem((rows, whole / 32), 127);
+    codes
+        .slice_mut(s![.., ..width])
+        .assign(&operands.values.mapv(e2m1::to_bits));
+    all_scales
+        .slice_mut(s![.., ..scales.ncols()])
+        .assign(&scales);
+    ScaledRows::new(Kind::Mxf4, codes.view(), all_scales.view())
 }
 
 /// The logits by the oracle of the dots, and of the heads in ascending order or as `DeepGEMM` has them.
@@ -109,7 +127,9 @@ fn expected(
     keys: &Operands,
 ) -> Array2<f32> {
     let (count, heads) = queries.weights.dim();
-    let outside = keys.scales.as_ref().filter(|scales| scales.ncols() == 1);
+    let in_unit = recipe.unit.scaled_instruction(arch).is_some();
+    let outside = keys.scales.as_ref();
+    let outside = outside.filter(|scales| scales.ncols() == 1 && !in_unit);
     let steps = recipe.reduction.on(arch, outside.is_some());
     let split = recipe.weights.fold == Fold::Split;
     Array2::from_shape_fn((count, keys.values.nrows()), |(query, key)| {
@@ -117,7 +137,7 @@ fn expected(
         let activations = (0..heads).map(|head| {
             let dot = dot(recipe, arch, &queries.q, query * heads + head, keys, key);
             let dot = if split {
-                multiply(dot, (W as f64).powf(-0.5) as f32)
+                multiply(dot, (keys.values.ncols() as f64).powf(-0.5) as f32)
             } else {
                 dot
             };
@@ -178,8 +198,12 @@ fn expected(
 }
 
 fn check(recipe: &IndexRecipe, arch: Arch) -> Array2<f32> {
+    check_width(recipe, arch, W)
+}
+
+fn check_width(recipe: &IndexRecipe, arch: Arch, width: usize) -> Array2<f32> {
     // Enough keys for two tasks and a rest, and heads that fill no vector.
-    let (queries, keys) = inputs(recipe, 1, 10, 300);
+    let (queries, keys) = inputs_of_width(recipe, [1, 10, 300], width);
     let few = Operands {
         values: keys.values.slice(s![..40, ..]).to_owned(),
         scales: keys
@@ -246,6 +270,47 @@ fn every_built_in_recipe_follows_its_definition_on_every_arch() {
         .map(|(name, archs)| (name, archs.into_iter().map(str::to_owned).collect()))
         .collect();
     assert_eq!(refused, expected);
+}
+
+/// Heads of 32 and 64 channels, on which a kernel's layout in memory was another: garbage, and always the same.
+#[test]
+fn f2_narrow_heads_follow_the_definition() {
+    for recipe in catalogue::builtin() {
+        for width in [32, 64] {
+            check_width(&recipe, Arch::Sm120, width);
+        }
+    }
+}
+
+/// Large q and k in half: the score is beyond 65504, and only a store in half makes it infinite.
+#[test]
+fn f13_a_large_score_overflows_in_half_and_nowhere_else() {
+    for recipe in catalogue::builtin() {
+        let path = IndexPath {
+            recipe: &recipe,
+            frequencies: &[],
+            norm_eps: 1e-6,
+            geometry: Geometry::default(),
+        };
+        let rows = |count| Array2::from_elem((count, W), 32.0);
+        let weights = Array2::from_elem((1, 64), 16.0);
+        let queries = path.query_operands(rows(64), weights.view());
+        let keys = path.key_operands(rows(3));
+        let level = Level::detect();
+        let logits = index_logits(level, Arch::Sm120, &recipe, &queries, &keys).unwrap();
+        // 64 heads of 128 · 1024, their weights 16 / (8 · √128).
+        let exact = 64.0 * 128.0 * 1024.0 * 16.0 / (8.0 * 128_f64.sqrt());
+        for &logit in &logits {
+            match recipe.output {
+                LogitFormat::F16 => assert_eq!(logit, f32::INFINITY, "{}", recipe.name),
+                _ => assert!(
+                    (f64::from(logit) / exact - 1.0).abs() < 0.2,
+                    "{} {logit} {exact}",
+                    recipe.name
+                ),
+            }
+        }
+    }
 }
 
 fn e4m3(scale: ScaleFormat, block: usize) -> Quantiser {
