@@ -78,12 +78,12 @@ pub struct IndexPlan {
 }
 
 impl IndexPlan {
-    /// Every number of keys that some row needs: those asked for, and the model's own and twice that, by which a
-    /// verdict is reached.
+    /// Every number of keys that some row needs: those asked for and the model's own, by which a verdict is reached, and
+    /// twice each of them.
     #[must_use]
     pub fn depths(&self) -> Vec<usize> {
-        let mut depths = self.top_k.clone();
-        depths.extend([self.model_k, 2 * self.model_k]);
+        let asked = self.top_k.iter().chain([&self.model_k]);
+        let mut depths: Vec<usize> = asked.flat_map(|&k| [k, 2 * k]).collect();
         depths.sort_unstable();
         depths.dedup();
         depths
