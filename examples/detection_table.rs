@@ -16,7 +16,10 @@ use ulpdrift::{
     report::{Class, dump::NoDump},
     suite::{
         Plan,
-        indexer::{self, IndexPlan, fault::IndexFault},
+        indexer::{
+            self, IndexPlan,
+            fault::{IndexFault, claimed},
+        },
     },
     tensor_core::Arch,
     verdict::{VerdictLimits, judge, judge_bugs},
@@ -98,6 +101,7 @@ impl Case {
             level,
         };
         let own = IndexPlan {
+            charged: claimed(),
             recipes: catalogue::defaults(),
             against: catalogue::fp32(),
             faults: IndexFault::ALL.to_vec(),

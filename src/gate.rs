@@ -10,7 +10,7 @@ mod limit;
 mod reproduce;
 mod thresholds;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -101,9 +101,9 @@ pub fn evaluate(
     }
     let compares = thresholds.limits.iter().any(|limit| limit.ratio.is_some());
     if let (Some(pair), false) = (&pair, compares) {
-        let default = Thresholds::baseline_only();
-        for limit in &default.limits {
-            outcomes.push(limit::apply(limit, &default.origin, report, Some(pair))?);
+        let origin = Path::new(thresholds::BUILT_IN);
+        for limit in &pair.limits() {
+            outcomes.push(limit::apply(limit, origin, report, Some(pair))?);
         }
     }
     Ok(outcomes)

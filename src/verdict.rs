@@ -187,6 +187,8 @@ struct Case<'a> {
     tokens: u64,
     context: Option<u64>,
     query_set: Option<&'a str>,
+    /// Of a selection.
+    k: Option<u32>,
     seed: u64,
 }
 
@@ -199,23 +201,30 @@ impl<'a> Case<'a> {
             tokens: key.tokens,
             context: key.context,
             query_set: key.query_set.as_deref(),
+            k: key.k,
             seed: key.seed,
         }
     }
 }
 
-/// `rel_l2` of the decisive stage under fp32, by case.
+/// `rel_l2` of the decisive stage under fp32, and the recall of its selections, by case.
 struct Yardstick<'a>(HashMap<Case<'a>, f64>);
 
 impl<'a> Yardstick<'a> {
     fn of(records: &'a [Record], kernel: &Kernel) -> Self {
         let rows = suite_rows(records, kernel.suite, YARDSTICK);
-        let rows = at_stage(&rows, kernel.decisive);
-        let entry = |record: &&'a Record| {
-            let rel_l2 = record.measures.get("rel_l2")?;
-            Some((Case::of(&record.key), rel_l2.as_f64()))
+        let of = |stage, measure| {
+            let entry = move |record: &'a Record| {
+                let value = record.measures.get(measure)?;
+                Some((Case::of(&record.key), value.as_f64()))
+            };
+            at_stage(&rows, stage).into_iter().filter_map(entry)
         };
-        Self(rows.iter().filter_map(entry).collect())
+        Self(
+            of(kernel.decisive, "rel_l2")
+                .chain(of("top_k", "recall"))
+                .collect(),
+        )
     }
 }
 
@@ -435,7 +444,24 @@ impl Evidence<'_> {
                 return Some(below);
             }
         }
-        None
+        self.selects_worse_than_fp32()
+    }
+
+    /// Where an indexer of fp32's logits selects fewer of the true keys than fp32 does.
+    fn selects_worse_than_fp32(&self) -> Option<String> {
+        at_stage(self.rows, "top_k").into_iter().find_map(|record| {
+            let fp32 = *self.fp32.0.get(&Case::of(&record.key))?;
+            let own = record.measures.get("recall")?.as_f64();
+            let is_as_good = own >= fp32;
+            (!is_as_good).then(|| {
+                format!(
+                    "recall {} in {}, fp32's is {}",
+                    plain(own, 4),
+                    whereabouts(record),
+                    plain(fp32, 4)
+                )
+            })
+        })
     }
 
     fn sites(&self) -> String {

@@ -149,6 +149,23 @@ pub enum ActivationsError {
         /// What is so wide.
         what: &'static str,
     },
+    /// An indexer's input that holds no number.
+    #[error(
+        "{tensor:?} in {path:?} holds {value} at token {token}, channel {channel}; an indexer's truth is no \
+         number then, so record it again"
+    )]
+    NonFiniteIndex {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its row.
+        token: usize,
+        /// Its column.
+        channel: usize,
+        /// What is there.
+        value: f32,
+    },
     /// An indexer's inputs that are not of the same tokens.
     #[error(
         "{tensor:?} in {path:?} holds {found} tokens, but the layer's hidden_states {hidden}; record \

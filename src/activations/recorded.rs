@@ -222,7 +222,28 @@ impl Recorded {
                 tensor: index_name(layer, "hidden_states"),
             });
         };
-        self.rows(&tensors.hidden, self.hidden, tokens, "--context")
+        self.index_rows(&tensors.hidden, self.hidden, tokens)
+    }
+
+    /// Rows of an indexer's input, all of them numbers.
+    fn index_rows(
+        &self,
+        tensor: &Tensor,
+        width: usize,
+        tokens: Range<usize>,
+    ) -> Result<Array2<f32>, ActivationsError> {
+        let first = tokens.start;
+        let rows = self.rows(tensor, width, tokens, "--context")?;
+        match rows.indexed_iter().find(|(_, value)| !value.is_finite()) {
+            None => Ok(rows),
+            Some(((row, channel), &value)) => Err(ActivationsError::NonFiniteIndex {
+                path: self.path.clone(),
+                tensor: tensor.name.clone(),
+                token: first + row,
+                channel,
+                value,
+            }),
+        }
     }
 
     pub(super) fn index_latent(
@@ -233,7 +254,7 @@ impl Recorded {
         let tensors = self.index_tensors(layer)?;
         let latent = tensors.and_then(|tensors| tensors.latent);
         match (latent, self.rank) {
-            (Some(latent), Some(rank)) => self.rows(&latent, rank, tokens, "--context").map(Some),
+            (Some(latent), Some(rank)) => self.index_rows(&latent, rank, tokens).map(Some),
             _ => Ok(None),
         }
     }

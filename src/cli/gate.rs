@@ -174,6 +174,9 @@ fn describe_improvement(improvement: &Improvement) -> String {
 fn row(key: &crate::report::Key) -> String {
     let stage = key.stage.as_deref().unwrap_or_default();
     let optional = |field: &Option<String>| field.clone().unwrap_or_default();
+    let named = |name: &str, field: Option<String>| {
+        field.map_or_else(String::new, |field| format!("{name} {field}"))
+    };
     let parts = [
         key.suite.clone(),
         key.place(),
@@ -182,6 +185,12 @@ fn row(key: &crate::report::Key) -> String {
         optional(&key.fault),
         optional(&key.source),
         optional(&key.direction),
+        named("context", key.context.map(|context| context.to_string())),
+        optional(&key.query_set),
+        named("k", key.k.map(|k| k.to_string())),
+        named("at", key.k_at.map(|at| at.to_string())),
+        named("depth", key.needle_depth.clone()),
+        named("margin", key.needle_margin.clone()),
     ];
     let parts = parts.map(|part| printable(&part));
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();

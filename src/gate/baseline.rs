@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::{Allowed, GateError, reproduce};
+use super::{Allowed, GateError, Limit, Ratio, reproduce};
 use crate::report::{Breach, GateOutcome, Key, Record, Report};
 
 /// A report and its baseline, with their rows matched.
@@ -17,6 +17,27 @@ pub(super) struct Pair<'a> {
     baseline_rows: HashMap<Key, &'a Record>,
     report_rows: HashMap<Key, &'a Record>,
 }
+
+/// How much worse a row may be than its baseline's where no limit says so: room for a kernel that rounds differently, and
+/// none for one that rounds more; of the keys half a hundredth.
+const ALONE: [(&str, Ratio); 4] = [
+    (
+        "rel_l2",
+        Ratio {
+            max_ratio: 1.05,
+            floor: 1e-7,
+        },
+    ),
+    ("recall", SHARE),
+    ("kept_at_2k", SHARE),
+    ("found", SHARE),
+];
+
+/// Of shares of keys.
+const SHARE: Ratio = Ratio {
+    max_ratio: 1.0,
+    floor: 0.005,
+};
 
 impl<'a> Pair<'a> {
     /// Matches the rows.
@@ -69,6 +90,35 @@ impl<'a> Pair<'a> {
             self.same_recipes(),
             self.no_row_vanished(),
         ]
+    }
+
+    /// What a baseline means where no limit compares with it: every measure of these that a row has.
+    pub(super) fn limits(&self) -> Vec<Limit> {
+        let has = |measure: &str| {
+            let mut rows = self
+                .report
+                .records
+                .iter()
+                .chain(self.baseline.records.iter());
+            rows.any(|row| row.measures.get(measure).is_some())
+        };
+        let limit = |(measure, ratio)| Limit {
+            matchers: Vec::new(),
+            measure,
+            max: None,
+            min: None,
+            ratio: Some(ratio),
+            line: 1,
+        };
+        let mut there: Vec<_> = ALONE
+            .into_iter()
+            .filter(|(measure, _)| has(measure))
+            .collect();
+        if there.is_empty() {
+            // Which then says that there is nothing to compare.
+            there.push(ALONE[0]);
+        }
+        there.into_iter().map(limit).collect()
     }
 
     /// The first thing by which the two are no reports of one experiment, rows aside.

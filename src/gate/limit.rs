@@ -77,7 +77,10 @@ pub(super) fn apply(
             line: limit.line,
             check: outcome.check.clone(),
         })?;
-        compare_rows(limit.measure, ratio, &rows, pair, &mut outcome)?;
+        let compared = compare_rows(limit.measure, ratio, &rows, pair, &mut outcome)?;
+        if limit.max.is_none() && limit.min.is_none() {
+            outcome.matched = compared;
+        }
     }
     outcome.passed = outcome.breaches.is_empty();
     Ok(outcome)
@@ -176,7 +179,7 @@ fn against_bounds(limit: &Limit, value: f64) -> Option<Failure> {
     None
 }
 
-/// Compares the rows that the baseline has as well. New rows and measures that the baseline did not
+/// Compares the rows that the baseline has as well, and says how many. New rows and measures that the baseline did not
 /// have are no failure, but something has to be compared.
 fn compare_rows(
     measure: &str,
@@ -184,7 +187,7 @@ fn compare_rows(
     rows: &[&Record],
     pair: &Pair<'_>,
     outcome: &mut GateOutcome,
-) -> Result<(), GateError> {
+) -> Result<u64, GateError> {
     let mut compared = 0;
     for record in rows {
         let Some(partner) = pair.partner(record) else {
@@ -223,7 +226,7 @@ fn compare_rows(
                 .unwrap_or_else(|| "run both with the same flags".to_owned()),
         });
     }
-    Ok(())
+    Ok(compared)
 }
 
 enum Change {

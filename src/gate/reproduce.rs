@@ -68,6 +68,10 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
         None if key.suite != "sweep" => flag("--tokens", tokens(key)),
         None => {}
     }
+    if let Some(k) = key.k {
+        let deeper = key.k_at.map(|at| format!(",{at}")).unwrap_or_default();
+        flag("--topk", format!("{k}{deeper}"));
+    }
     if let Some(margin) = &key.needle_margin {
         flag("--needle-margins", margin.clone());
     }
@@ -119,7 +123,8 @@ fn repeated(report: &Report, key: &Key) -> Vec<String> {
             ("--against", Some(name)) => compares && knows(name),
             ("--recipes", _) => !is_recombination,
             ("--time", _) => key.suite == "mix",
-            ("--queries" | "--topk", _) => is_indexing,
+            ("--queries", _) => is_indexing,
+            ("--topk", _) => is_indexing && key.k.is_none(),
             _ => true,
         };
         if is_meant {

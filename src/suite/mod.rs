@@ -160,7 +160,8 @@ impl SuiteError {
     fn no_site(plan: &Plan<'_>) -> Self {
         let sites = plan.layers.len() * plan.sites.len();
         Self::NothingToRun(format!(
-            "{} has no x for any of the {sites} sites asked for; check --layers and --sites",
+            "{} has no x for any of the {sites} sites asked for; check --layers and --sites, or name the suites that it has \
+             inputs for with --suite",
             plan.inputs
         ))
     }

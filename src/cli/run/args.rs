@@ -43,7 +43,8 @@ pub struct RunArgs {
     /// How many positions ask the indexer for keys: half at the end of the context, half along it.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub queries: usize,
-    /// How many keys the indexer selects, one or several [default: the model's index_topk and twice that].
+    /// How many keys the indexer selects, one or several, the model's index_topk always besides, by which verdicts are reached
+    /// [default: that and twice that].
     #[arg(long, value_delimiter = ',', value_name = "K", value_parser = whole::<usize>, allow_negative_numbers = true)]
     pub topk: Vec<usize>,
     /// How far above the cut suite needle plants its keys: gaps between neighbouring scores, or rank:R.
@@ -58,8 +59,8 @@ pub struct RunArgs {
     /// Where suite needle plants them, in percent of the context.
     #[arg(long, value_delimiter = ',', value_name = "PERCENT", default_value = "0,10,25,50,75,90,100", value_parser = whole::<u8>, allow_negative_numbers = true)]
     pub needle_depths: Vec<u8>,
-    /// Known bugs as candidates beside the variants: the mixing kernel's built into the one that --against names, the
-    /// indexer's into fp8-f32scale.
+    /// Known bugs as candidates beside the variants, built into the one that --against names; the indexer's into
+    /// fp8-f32scale unless it names another variant of the indexer than fp32.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "NAMES")]
     pub fault: Vec<Bug>,
     /// Variants by name or pattern (* and ?), comma-separated; `ulpdrift variants` lists them, and each suite takes

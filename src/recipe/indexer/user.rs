@@ -31,8 +31,14 @@ pub fn read(mut table: Table, known: &[IndexRecipe]) -> Result<IndexRecipe, Reci
                 .iter()
                 .find(|recipe| recipe.name == base)
                 .ok_or(RecipeError::Unknown(base))?;
-            let base = Table::try_from(base).map_err(|error| parse(error.to_string()))?;
-            merged(base, table)
+            let mut own = Table::try_from(base).map_err(|error| parse(error.to_string()))?;
+            // It is not what the base is, and nobody runs it.
+            own.insert(
+                "summary".to_owned(),
+                format!("{}, changed", base.name).into(),
+            );
+            own.insert("engine".to_owned(), "none".into());
+            merged(own, table)
         }
         Some(other) => {
             let kind = other.type_str();

@@ -26,10 +26,11 @@ pub fn render(report: &Report, width: usize) -> Option<String> {
     let layers: BTreeSet<u32> = rows.iter().filter_map(|row| row.key.layer).collect();
     let negative = median(values(&rows, "negative_share"));
     let caption = format!(
-        "Indexer: the k keys selected against fp64's, over layers {}. logits: rel_l2; bound: largest share of the \
+        "Indexer: the k keys selected against fp64's, over {} {}. logits: rel_l2; bound: largest share of the \
          interval that rounding can explain; recall: mean over queries, and the worst query's; value: the same weighed \
          by what keys score; in 2k: share of the true k among the 2k selected; gap/err: gap between neighbouring \
          scores at the cut over the logits' error there.{}",
+        if layers.len() == 1 { "layer" } else { "layers" },
         numbers(&layers),
         negative.map_or_else(String::new, |share| format!(
             " {} of the q·k products are negative.",

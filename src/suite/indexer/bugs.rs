@@ -5,7 +5,7 @@ use ndarray::Array2;
 use super::{
     Asked, Candidate, IndexPlan, Layer, Outcome, Plan, Rows, SuiteError,
     diagnosis::{Cause, Observed, diagnose, steps},
-    fault::{IndexFault, Size, claimed, trigger::Trigger},
+    fault::{IndexFault, Size, trigger::Trigger},
     note_skip,
 };
 use crate::{
@@ -159,14 +159,14 @@ impl<'a> Scene<'a> {
             layer,
             asked,
         } = *self;
-        let recipe = claimed();
-        let claimed = match Candidate::run(plan, layer, asked, &recipe, &[]) {
-            Err(error) => return note_skip(&mut outcome.read.skipped, &recipe, error),
+        let recipe = &own.charged;
+        let claimed = match Candidate::run(plan, layer, asked, recipe, &[]) {
+            Err(error) => return note_skip(&mut outcome.read.skipped, recipe, error),
             Ok(claimed) => claimed,
         };
         let against = Candidate::run(plan, layer, asked, &own.against, &[])?;
         let rows = Rows::new(plan, own, layer, asked);
-        let expected = self.expected(&recipe)?;
+        let expected = self.expected(recipe)?;
         let size = Size {
             keys: asked.keys(),
             heads: layer.model.heads,

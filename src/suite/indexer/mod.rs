@@ -65,6 +65,8 @@ pub struct IndexPlan {
     pub against: IndexRecipe,
     /// Known bugs that are candidates as well.
     pub faults: Vec<IndexFault>,
+    /// What they are built into.
+    pub charged: IndexRecipe,
     /// Layers that have an indexer, ascending.
     pub layers: Vec<u32>,
     /// Tokens of context, ascending.
@@ -95,8 +97,7 @@ impl IndexPlan {
 pub struct Outcome {
     /// Per layer, context and variant a record per stage and query set, in that order.
     pub records: Vec<Record>,
-    /// The fp32 variant's records of `logits`: what the verdict `exact` is measured by, whether or not fp32 is among
-    /// the candidates.
+    /// The fp32 variant's records: what the verdict `exact` is measured by, whether or not fp32 is among the candidates.
     pub yardstick: Vec<Record>,
     /// What was read and left out.
     pub read: Read,
@@ -126,7 +127,11 @@ pub fn run(
         }
         progress(done + 1, own.layers.len(), &place);
     }
-    if outcome.records.is_empty() {
+    if outcome
+        .records
+        .iter()
+        .all(|record| record.key.fault.is_some())
+    {
         return Err(SuiteError::NothingToRun(format!(
             "suite indexer has nothing to run: {}",
             why(&outcome.read.skipped)
@@ -227,10 +232,7 @@ fn run_context(
         let candidate = other.as_ref().unwrap_or(&against);
         let records = rows.records(candidate, &against)?;
         if recipe == catalogue::fp32() {
-            let is_logits = |record: &&Record| record.key.stage.as_deref() == Some("logits");
-            outcome
-                .yardstick
-                .extend(records.iter().filter(is_logits).cloned());
+            outcome.yardstick.extend(records.iter().cloned());
         }
         if own.recipes.contains(&recipe) {
             let charge = Charge::of(&records);

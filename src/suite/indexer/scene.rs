@@ -2,7 +2,7 @@
 
 use ulpdrift_reference::simd::Level;
 
-use super::{IndexPlan, Outcome, run};
+use super::{IndexPlan, Outcome, fault, run};
 use crate::{
     activations::{Activations, Inputs},
     backend::emulate::Emulate,
@@ -50,6 +50,7 @@ pub fn own(recipes: Vec<IndexRecipe>, k: usize) -> IndexPlan {
         recipes,
         against: catalogue::fp32(),
         faults: Vec::new(),
+        charged: fault::claimed(),
         layers: vec![LAYER],
         contexts: vec![2048],
         queries: 6,

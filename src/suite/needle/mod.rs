@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use self::plant::{Field, Needle};
 use super::{
-    Plan, Progress, SuiteError,
+    Plan, Progress, Skip, SuiteError,
     indexer::{Asked, Candidate, IndexPlan, Layer, index_key, lacking, note_skip},
     read::Read,
 };
@@ -110,11 +110,21 @@ fn run_context(
     outcome: &mut Outcome,
 ) -> Result<(), SuiteError> {
     let field = Field { plan, layer, asked };
-    let planted: Vec<Needle> = own
-        .top_k
-        .iter()
-        .flat_map(|&k| field.plant(k, needles))
-        .collect();
+    let mut planted: Vec<Needle> = Vec::new();
+    for &k in &own.top_k {
+        let of_k = field.plant(k, needles);
+        let missing = field.asked_for(k, needles) - of_k.len();
+        if missing > 0 {
+            outcome.read.skipped.push(Skip {
+                what: format!("L{}.needle, context {}, k {k}", layer.number, asked.context),
+                why: format!(
+                    "{missing} needles of {}: no key scores what was asked for; ask for smaller margins or ranks that are there",
+                    missing + of_k.len()
+                ),
+            });
+        }
+        planted.extend(of_k);
+    }
     if planted.is_empty() {
         return Ok(());
     }

@@ -71,6 +71,13 @@ impl Field<'_> {
         planted
     }
 
+    /// How many that would be if every score could be had.
+    pub fn asked_for(&self, k: usize, needles: &NeedlePlan) -> usize {
+        let competes = |&&visible: &&usize| visible > k + 1;
+        let queries = self.asked.visible().iter().filter(competes).count();
+        queries * needles.depths.len() * needles.margins.len()
+    }
+
     fn needle(&self, query: usize, k: usize, percent: u8, margin: Margin) -> Option<Needle> {
         let visible = self.asked.visible()[query];
         if visible <= k + 1 {

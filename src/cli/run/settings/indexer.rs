@@ -7,9 +7,10 @@ use crate::{
     activations::{Activations, Inputs},
     checkpoint::Checkpoint,
     cli::run::args::{RunArgs, Suite},
+    recipe::indexer::catalogue,
     suite::{
         Skip,
-        indexer::{IndexPlan, fault::IndexFault},
+        indexer::{IndexPlan, fault, fault::IndexFault},
         needle::{Margin, NeedlePlan},
     },
 };
@@ -122,8 +123,13 @@ pub fn plan(
     };
     top_k.sort_unstable();
     top_k.dedup();
+    let is_named = indexers.against != catalogue::fp32();
     Ok(Some(IndexPlan {
         recipes: indexers.recipes,
+        charged: match is_named {
+            true => indexers.against.clone(),
+            false => fault::claimed(),
+        },
         against: indexers.against,
         faults,
         layers,

@@ -18,7 +18,7 @@
 //! **What is chosen.** With logits those whose misfit is within [`TIE`] times the best are equals, without them all are;
 //! of equals the first whose recall lacks at most [`TIE`] times as much as the best's, and [`RECALL_TIE`]. It is named if
 //! it is not the recipe as it is, its misfit is at most [`MISFIT`] and its recall at least [`RECALL`]; else the cause is
-//! unknown. One more thing is asked of logits that are there: a candidate that rounds otherwise than it claims is nobody's
+//! unknown, and what is said is the nearest of all. One more thing is asked of logits that are there: a candidate that rounds otherwise than it claims is nobody's
 //! bug, so another recipe is not said to be one.
 //!
 //! Nothing here knows how the candidate was run: logits and selections of an engine do as well.
@@ -188,24 +188,34 @@ fn choose(mut scored: Vec<Scored>) -> Finding {
     let close = || scored.iter().filter(is_close);
     let most = close().map(|scored| scored.recall).fold(0.0, f64::max);
     let lack = TIE * (1.0 - most) + RECALL_TIE;
-    let best = scored
+    let explains = |scored: &Scored| {
+        scored.cause != Cause::Identity && misfit(scored) <= MISFIT && scored.recall >= RECALL
+    };
+    let simplest = scored
         .iter()
-        .position(|scored| is_close(&scored) && 1.0 - scored.recall <= lack);
-    let best = scored.remove(best.unwrap_or_default());
-    // Of equal misfits the better selection is next.
-    let next = scored.into_iter().reduce(|next, one| {
-        let by_misfit = misfit(&one).total_cmp(&misfit(&next));
-        match by_misfit.then(next.recall.total_cmp(&one.recall)).is_lt() {
-            true => one,
-            false => next,
-        }
-    });
-    let is_explained =
-        best.cause != Cause::Identity && misfit(&best) <= MISFIT && best.recall >= RECALL;
+        .position(|scored| is_close(&scored) && 1.0 - scored.recall <= lack)
+        .filter(|&simplest| explains(&scored[simplest]));
+    let best = scored.remove(simplest.unwrap_or_else(|| nearest(&scored)));
+    let next = nearest(&scored);
     Finding {
-        next: next.unwrap_or_else(|| best.clone()),
+        next: scored.get(next).unwrap_or(&best).clone(),
         best,
-        is_explained,
+        is_explained: simplest.is_some(),
         tried,
     }
+}
+
+/// The hypothesis of the least misfit; of equal misfits that of the better selection, of equals the simplest.
+fn nearest(scored: &[Scored]) -> usize {
+    let misfit = |at: usize| scored[at].misfit.unwrap_or_default();
+    let nearer = |one: usize, other: usize| {
+        let by_misfit = misfit(one).total_cmp(&misfit(other));
+        by_misfit.then(scored[other].recall.total_cmp(&scored[one].recall))
+    };
+    (0..scored.len())
+        .reduce(|nearest, one| match nearer(one, nearest).is_lt() {
+            true => one,
+            false => nearest,
+        })
+        .unwrap_or_default()
 }

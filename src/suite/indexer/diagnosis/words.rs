@@ -17,7 +17,9 @@ impl fmt::Display for Cause {
         match self {
             Self::Identity => f.write_str("the recipe as it is"),
             Self::Mask => f.write_str("slots out of sight that hold 0"),
+            Self::Unwritten(1) => f.write_str("1 slot without a key"),
             Self::Unwritten(slots) => write!(f, "{slots} slots without a key"),
+            Self::Truncated(1) => f.write_str("the newest key missing"),
             Self::Truncated(missing) => write!(f, "the newest {missing} keys missing"),
             Self::Shifted(by) => write!(f, "keys shifted by {by:+}"),
             Self::Pages(moved) => {
@@ -32,6 +34,7 @@ impl fmt::Display for Cause {
                     more => write!(f, " and {more} more)"),
                 }
             }
+            Self::ZeroKeys(1) => f.write_str("1 key that scores 0"),
             Self::ZeroKeys(keys) => write!(f, "{keys} keys that score 0"),
             Self::Step(step) => f.write_str(match step {
                 Fault::NoRelu => "relu left out",

@@ -147,7 +147,7 @@ pub struct Size {
     pub width: usize,
 }
 
-/// The recipe that a candidate with a bug claims to be: the most widely run one with everything that the bugs are of,
+/// The recipe that a candidate with a bug claims to be unless another is named: the most widely run one with everything that the bugs are of,
 /// scales apart, a rotation and relu.
 #[must_use]
 pub fn claimed() -> IndexRecipe {
