@@ -6,6 +6,7 @@
 //! that matches nothing is an error, never a pass.
 
 mod baseline;
+pub mod init;
 mod limit;
 mod reproduce;
 mod thresholds;

@@ -3,12 +3,15 @@
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
 use anyhow::bail;
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use super::{exit, print};
+use super::{exit, print, step_summary::StepSummary};
 use crate::{
-    gate::{self, Thresholds},
-    report::{Breach, Class, GateOutcome, Improvement, Report, Verdict, json, number, printable},
+    gate::{self, Thresholds, init},
+    report::{
+        Breach, Class, GateOutcome, Improvement, Report, Verdict, json, junit, markdown, number,
+        printable, write,
+    },
     verdict,
 };
 
@@ -16,11 +19,14 @@ use crate::{
 ///
 /// Exits with 0 if every check passes, with 1 if one fails, with 2 if the report, the thresholds or
 /// the baseline cannot be used. Each failing row is printed with its value, its limit and the one
-/// command that reproduces it.
+/// command that reproduces it. With --init nothing is checked: a thresholds file is made of the report.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
   ulpdrift gate out/report.json --thresholds gate.toml
-  ulpdrift gate out/report.json --baseline reports/baseline.json")]
+  ulpdrift gate out/report.json --baseline reports/baseline.json
+  ulpdrift gate out/report.json --init -o gate.toml               a file to begin with
+  ulpdrift gate out/report.json --thresholds gate.toml --format junit -o junit.xml
+  ulpdrift gate out/report.json --thresholds gate.toml --step-summary")]
 pub struct GateArgs {
     /// A report that `ulpdrift run --out DIR` wrote: DIR/report.json
     pub report: PathBuf,
@@ -30,6 +36,29 @@ pub struct GateArgs {
     /// The report that this one must not be worse than
     #[arg(long, value_name = "REPORT")]
     pub baseline: Option<PathBuf>,
+    /// Write a thresholds file that this report passes, with slack, instead of checking
+    #[arg(long, conflicts_with_all = ["thresholds", "baseline", "format", "step_summary"])]
+    pub init: bool,
+    /// How the outcome is written
+    #[arg(long, value_enum, default_value_t = GateFormat::Text)]
+    pub format: GateFormat,
+    /// Where it is written, whole or not at all, instead of to the terminal
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Add the outcome as Markdown to the file that GITHUB_STEP_SUMMARY names
+    #[arg(long)]
+    pub step_summary: bool,
+}
+
+/// What the outcome of a gate is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum GateFormat {
+    /// For a terminal.
+    Text,
+    /// For a pull request's comment.
+    Md,
+    /// A case per verdict and check.
+    Junit,
 }
 
 /// Runs the command.
@@ -37,13 +66,40 @@ pub struct GateArgs {
 /// # Errors
 /// If a file cannot be used, or neither thresholds nor a baseline is given; that is exit 2.
 pub fn run(args: &GateArgs) -> anyhow::Result<ExitCode> {
+    if args.init {
+        let report = json::read(&args.report)?;
+        deliver(args, init::thresholds(&report).as_bytes())?;
+        return Ok(ExitCode::from(exit::GOOD));
+    }
+    let summary = args.step_summary.then(StepSummary::find).transpose()?;
     let checked = check(args)?;
-    print::result(&checked.text)?;
+    let bytes = match args.format {
+        GateFormat::Text => checked.text.into_bytes(),
+        GateFormat::Md => markdown::render(&checked.report).into_bytes(),
+        GateFormat::Junit => {
+            let mut bytes = Vec::new();
+            junit::write(&checked.report, &mut bytes)?;
+            bytes
+        }
+    };
+    deliver(args, &bytes)?;
+    if let Some(summary) = summary {
+        summary.add(&checked.report)?;
+    }
     Ok(ExitCode::from(checked.code))
+}
+
+fn deliver(args: &GateArgs, bytes: &[u8]) -> anyhow::Result<()> {
+    match &args.output {
+        None => print::bytes(bytes),
+        Some(path) => Ok(write::write_whole(path, |out| out.write_all(bytes))?),
+    }
 }
 
 struct Checked {
     text: String,
+    /// The report with what was found out about it.
+    report: Report,
     code: u8,
 }
 
@@ -90,7 +146,13 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
     } else {
         exit::CHECK_FAILED
     };
-    Ok(Checked { text, code })
+    let report = Report {
+        gates: outcomes,
+        verdicts,
+        failures,
+        ..report
+    };
+    Ok(Checked { text, report, code })
 }
 
 fn title(report: &Report) -> String {
@@ -153,7 +215,7 @@ fn headline(outcome: &GateOutcome) -> String {
 fn describe_breach(text: &mut String, breach: &Breach) {
     let sentence = printable(&breach.sentence);
     let _ = match &breach.key {
-        Some(key) => writeln!(text, "      {}: {sentence}", row(key)),
+        Some(key) => writeln!(text, "      {}: {sentence}", key.words()),
         None => writeln!(text, "      {sentence}"),
     };
     if let Some(command) = &breach.reproduce {
@@ -165,36 +227,10 @@ fn describe_breach(text: &mut String, breach: &Breach) {
 fn describe_improvement(improvement: &Improvement) -> String {
     format!(
         "{}: {}, baseline {}",
-        row(&improvement.key),
+        improvement.key.words(),
         number::exact(improvement.value.0),
         number::exact(improvement.baseline.0)
     )
-}
-
-fn row(key: &crate::report::Key) -> String {
-    let stage = key.stage.as_deref().unwrap_or_default();
-    let optional = |field: &Option<String>| field.clone().unwrap_or_default();
-    let named = |name: &str, field: Option<String>| {
-        field.map_or_else(String::new, |field| format!("{name} {field}"))
-    };
-    let parts = [
-        key.suite.clone(),
-        key.place(),
-        stage.to_owned(),
-        key.variant.clone(),
-        optional(&key.fault),
-        optional(&key.source),
-        optional(&key.direction),
-        named("context", key.context.map(|context| context.to_string())),
-        optional(&key.query_set),
-        named("k", key.k.map(|k| k.to_string())),
-        named("at", key.k_at.map(|at| at.to_string())),
-        named("depth", key.needle_depth.clone()),
-        named("margin", key.needle_margin.clone()),
-    ];
-    let parts = parts.map(|part| printable(&part));
-    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join(" ")
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ mod kernel_cache;
 pub mod mma;
 mod print;
 pub mod run;
+pub mod shell;
+mod step_summary;
 pub mod synth;
 mod usage;
 pub mod variants;
@@ -40,6 +42,7 @@ use crate::{
     ulpdrift run                                  built-in synthetic V4-Flash weights\n  \
     ulpdrift run ~/models/DeepSeek-V4-Flash       every layer of a checkpoint\n  \
     ulpdrift run CHECKPOINT --out report          CSV and JSON too\n  \
+    ulpdrift gate report/report.json --init -o limits.toml\n  \
     ulpdrift gate report/report.json --thresholds limits.toml\n  \
     ulpdrift variants tf32-rz                     what that variant's arithmetic is"
 )]
@@ -64,6 +67,10 @@ enum Command {
     Mma(mma::MmaArgs),
     /// Show what is here (processor, driver, device, compiler) and what each missing piece means.
     Doctor(doctor::DoctorArgs),
+    /// Print a shell's completions.
+    Completions(shell::CompletionsArgs),
+    /// Print the manual page, or write a page per command.
+    Man(shell::ManArgs),
 }
 
 /// Parses the command line, runs the command and turns its outcome into an exit code.
@@ -129,6 +136,8 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Synth(args) => synth::run(args),
         Command::Mma(args) => mma::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Completions(args) => shell::completions(args),
+        Command::Man(args) => shell::man(args),
     }
 }
 

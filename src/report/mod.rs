@@ -14,6 +14,8 @@ pub(crate) mod fixtures;
 mod growth;
 mod header;
 pub mod json;
+pub mod junit;
+pub mod markdown;
 mod measures;
 pub mod number;
 mod outcome;

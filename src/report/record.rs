@@ -112,6 +112,33 @@ impl Key {
             (None, None) => String::new(),
         }
     }
+
+    /// The row in words, without what all rows of a run share.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let named = |name: &str, field: Option<String>| {
+            field.map_or_else(String::new, |field| format!("{name} {field}"))
+        };
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let parts = [
+            self.suite.clone(),
+            self.place(),
+            text(&self.stage),
+            self.variant.clone(),
+            text(&self.fault),
+            text(&self.source),
+            text(&self.direction),
+            named("context", self.context.map(|context| context.to_string())),
+            text(&self.query_set),
+            named("k", self.k.map(|k| k.to_string())),
+            named("at", self.k_at.map(|at| at.to_string())),
+            named("depth", self.needle_depth.clone()),
+            named("margin", self.needle_margin.clone()),
+        ];
+        let parts = parts.map(|part| super::printable(&part));
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        parts.join(" ")
+    }
 }
 
 /// All present fields, `name=value`, in column order.

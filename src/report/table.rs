@@ -90,6 +90,9 @@ pub fn render(report: &Report, layout: Layout) -> String {
     parts.extend(budget::render(report, layout.width));
     parts.extend(gains::render(report, layout.width));
     parts.extend(indexer::render(report, layout.width));
+    if layout.verbose {
+        parts.extend(indexer::rows(report));
+    }
     parts.extend(diagnoses::render(report, layout.width));
     parts.extend(needle::render(report, layout.width));
     for (suite, caption) in SWEEPS {

@@ -10,6 +10,7 @@ mod depth;
 mod device;
 mod disk;
 mod doctor;
+mod formats;
 mod gates;
 mod kernels;
 mod libraries;

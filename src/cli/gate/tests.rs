@@ -49,6 +49,10 @@ fn gate(report: &Path, thresholds: Option<&Path>, baseline: Option<&Path>) -> Ga
         report: report.to_owned(),
         thresholds: thresholds.map(Path::to_owned),
         baseline: baseline.map(Path::to_owned),
+        init: false,
+        format: GateFormat::Text,
+        output: None,
+        step_summary: false,
     }
 }
 

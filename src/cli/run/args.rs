@@ -140,6 +140,9 @@ pub struct RunArgs {
     /// Formats: with --out the files to write [default: csv,json], without it what to print.
     #[arg(long, value_delimiter = ',', value_enum, value_name = "FORMATS")]
     pub format: Vec<Format>,
+    /// Add the report as Markdown to the file that GITHUB_STEP_SUMMARY names.
+    #[arg(long)]
+    pub step_summary: bool,
     /// Apply a thresholds file; exit 1 if a limit is breached.
     #[arg(long, value_name = "FILE")]
     pub gate: Option<PathBuf>,
@@ -254,4 +257,8 @@ pub enum Format {
     Csv,
     /// Everything, with a published schema.
     Json,
+    /// For a pull request's comment: verdicts, checks, and the tables folded away.
+    Md,
+    /// A case per verdict and check.
+    Junit,
 }

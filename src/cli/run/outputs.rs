@@ -15,11 +15,11 @@ use super::{
     settings::Settings,
 };
 use crate::{
-    cli::{gate, print},
+    cli::{gate, print, step_summary::StepSummary},
     report::{
         Report, csv,
         dump::{Dump, NoDump, Origin},
-        json, table,
+        json, junit, markdown, table,
         write::{Content, OutputDir},
     },
     suite::tensors::Sink,
@@ -28,6 +28,8 @@ use crate::{
 /// Files of `--out`.
 const CSV: &str = "report.csv";
 const JSON: &str = "report.json";
+const MD: &str = "report.md";
+const JUNIT: &str = "junit.xml";
 
 /// The outputs of a run.
 pub struct Outputs {
@@ -35,6 +37,7 @@ pub struct Outputs {
     formats: Vec<Format>,
     dump: Option<Dump>,
     no_dump: NoDump,
+    summary: Option<StepSummary>,
 }
 
 impl Outputs {
@@ -81,6 +84,7 @@ impl Outputs {
             formats,
             dump,
             no_dump: NoDump,
+            summary: args.step_summary.then(StepSummary::find).transpose()?,
         })
     }
 
@@ -109,6 +113,9 @@ impl Outputs {
         }
         if let Some(dump) = &mut self.dump {
             dump.keep();
+        }
+        if let Some(summary) = &self.summary {
+            summary.add(report)?;
         }
         if self.out.is_some() {
             return print::result(&text(args, report));
@@ -170,6 +177,8 @@ fn file_name(format: Format) -> &'static str {
     match format {
         Format::Csv => CSV,
         Format::Json => JSON,
+        Format::Md => MD,
+        Format::Junit => JUNIT,
     }
 }
 
@@ -177,6 +186,8 @@ fn render(format: Format, report: &Report, out: &mut dyn Write) -> io::Result<()
     match format {
         Format::Csv => csv::write(&report.records, out),
         Format::Json => json::write(report, out),
+        Format::Md => out.write_all(markdown::render(report).as_bytes()),
+        Format::Junit => junit::write(report, out),
     }
 }
 

@@ -83,6 +83,43 @@ fn table(report: &Report, names: &[&str], context: u64, room: Option<usize>) -> 
     plain_table(&HEADER, &[0, 9], lines)
 }
 
+/// A table per variant, a line per row.
+pub fn rows(report: &Report) -> Vec<String> {
+    const HEADER: [&str; 10] = [
+        "at", "context", "queries", "stage", "k", "rel_l2", "gap", "bound", "recall", "in 2k",
+    ];
+    let line = |record: &&Record| {
+        let get = |measure| record.measures.get(measure).map(|n| n.as_f64());
+        let key = &record.key;
+        let of_set = key.query_set.as_deref().unwrap_or(ABSENT);
+        let share = |value| cell(value, |v| plain(v, 4));
+        vec![
+            printable(&key.place()),
+            key.context
+                .map_or(ABSENT.to_owned(), |context| context.to_string()),
+            printable(of_set),
+            printable(key.stage.as_deref().unwrap_or(ABSENT)),
+            match (key.k, key.k_at) {
+                (Some(k), Some(at)) => format!("{k} at {at}"),
+                (Some(k), None) => k.to_string(),
+                _ => ABSENT.to_owned(),
+            },
+            cell(get("rel_l2"), |v| sci_within(v, 3, 8)),
+            cell(get("cosine_gap"), |v| sci_within(v, 2, 7)),
+            cell(get("bound_ratio"), bound),
+            share(get("recall").or_else(|| get("kept_at"))),
+            share(get("kept_at_2k")),
+        ]
+    };
+    let of_variant = |name: &&str| {
+        let rows = suite_rows(&report.records, SUITE, name);
+        let table = plain_table(&HEADER, &[0, 2, 3], rows.iter().map(line));
+        (!rows.is_empty()).then(|| format!("{}\n\n{}", printable(name), table.trim_fmt()))
+    };
+    let names = variants(&report.records);
+    names.iter().filter_map(of_variant).collect()
+}
+
 /// A line per number of keys; what does not depend on it stands in the first.
 fn lines(report: &Report, name: &str, shown: &str, context: u64) -> Vec<Vec<String>> {
     let rows = of(report, name, context);
