@@ -7,7 +7,7 @@
 //! with the recipe's own operands, scales and head weights, none of its later roundings, and its own relu (or none).
 //!
 //! **The interval.** The unit's dot of a head is within P of the exact one, P by the prefix bound of its chain
-//! ([`bound`](super::bound)); as an fp32 number it lies in [RN(s − P), RN(s + P)], as its rounding to nearest is
+//! ([`bound`]); as an fp32 number it lies in [RN(s − P), RN(s + P)], as its rounding to nearest is
 //! itself. All that follows is monotone in each operand (products with a scale or head weight, roundings, relu, sums),
 //! so the recipe's own operations, in its own order and with its own roundings, carry the ends of the dots to the
 //! ends of the logit. No term is added for them: the width of an interval is what the unit may do, and what a rounding
