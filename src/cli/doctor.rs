@@ -28,7 +28,11 @@ const TRIAL: Source<'_> = Source {
 
 /// Show what is here and what each missing piece means.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = "Exits 0 whatever it finds.")]
+#[command(after_help = "Exits 0 whatever it finds.
+
+Examples:
+  ulpdrift doctor
+  ulpdrift doctor --nvrtc /usr/local/cuda/lib64/libnvrtc.so.13")]
 pub struct DoctorArgs {
     /// The NVRTC library to try, a libnvrtc.so.* [default: the one the loader finds].
     #[arg(long, value_name = "PATH")]

@@ -19,6 +19,9 @@ use crate::{
 
 /// List the hyper-connection, indexer and norm tensors of a checkpoint.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  ulpdrift inspect ~/models/DeepSeek-V4-Flash    what is there, what is missing
+  ulpdrift inspect synthetic:flash")]
 pub struct InspectArgs {
     /// A directory with model.safetensors.index.json or model.safetensors, a .safetensors file,
     /// or synthetic:flash|pro|v4.1|tiny.

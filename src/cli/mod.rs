@@ -161,6 +161,21 @@ mod tests {
 
     use super::*;
 
+    fn assert_examples(command: &clap::Command) {
+        let name = command.get_name();
+        let help = command.get_after_help().map(ToString::to_string);
+        assert!(
+            help.is_some_and(|help| help.contains("Example")),
+            "the help of {name} has no example"
+        );
+        command.get_subcommands().for_each(assert_examples);
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        assert_examples(&<Cli as clap::CommandFactory>::command());
+    }
+
     #[test]
     fn a_cause_is_said_once() {
         let quoted = anyhow::Error::from(io::Error::other("disk gone"))

@@ -9,6 +9,10 @@ use crate::checkpoint::{SyntheticModel, parse_layers, write_synthetic};
 
 /// Write a synthetic checkpoint in the official layout.
 #[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:
+  ulpdrift synth ck                             four small layers
+  ulpdrift synth ck --model flash --layers 2    two layers of V4-Flash's size
+  ulpdrift synth ck && ulpdrift run ck")]
 pub struct SynthArgs {
     /// A directory that does not exist yet, or is empty.
     pub dir: PathBuf,

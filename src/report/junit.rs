@@ -53,7 +53,11 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
         }
         whole.add_test_suite(suite);
     }
-    whole.serialize(out).map_err(io::Error::other)
+    let text = whole.to_string().map_err(io::Error::other)?;
+    // The common schema (Jenkins' junit-10.xsd) knows this count for a suite only, the library writes it for the whole as
+    // well; that element comes first, and its name is ours.
+    let count = format!(" skipped=\"{}\"", whole.skipped);
+    out.write_all(text.replacen(&count, "", 1).as_bytes())
 }
 
 /// What ran on what.

@@ -4,8 +4,13 @@
 //! a reader sees the old file or the new one and never a part. A full disk, a crash or a kill
 //! leaves the old file as it was. That a folder can be written is found out before anything is
 //! measured, not after.
+//!
+//! Only a kill that no program can catch leaves a temporary file behind. Whoever writes one holds a lock on
+//! it, which the system lifts with the process: one that nobody holds is removed by the next run that writes
+//! into the folder.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
@@ -91,6 +96,7 @@ impl OutputDir {
             source,
         };
         fs::create_dir_all(path).map_err(folder)?;
+        remove_abandoned(path);
         temporary(path).map_err(folder)?;
         for name in names {
             let file = path.join(name);
@@ -112,7 +118,7 @@ impl OutputDir {
     ) -> Result<PathBuf, WriteError> {
         let path = self.path.join(name);
         let is_new = !path.exists();
-        write_whole(&path, content)?;
+        replace(&path, content)?;
         if is_new {
             self.new.push(path.clone());
         }
@@ -178,6 +184,14 @@ pub fn write_whole(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), WriteError> {
+    remove_abandoned(folder_of(path));
+    replace(path, content)
+}
+
+fn replace(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), WriteError> {
     stage(path, content)
         .and_then(|complete| publish(complete, path))
         .map_err(|source| WriteError::File {
@@ -214,16 +228,47 @@ fn publish(complete: NamedTempFile, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+const PREFIX: &str = ".ulpdrift-";
+const SUFFIX: &str = ".tmp";
+
+/// A new temporary file in `folder`, locked as long as it is open.
 fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
     let mut builder = Builder::new();
-    builder.prefix(".ulpdrift-").suffix(".tmp");
+    builder.prefix(PREFIX).suffix(SUFFIX);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
         // A report is for others to read: what the user's umask allows, not a temporary's 0600.
         builder.permissions(fs::Permissions::from_mode(0o666));
     }
-    builder.tempfile_in(folder)
+    loop {
+        let file = builder.tempfile_in(folder)?;
+        // A file system without locks has no files that can be told to be abandoned: they are left alone.
+        let is_locked = file.as_file().try_lock().is_ok();
+        // Another process may have taken it for abandoned before it was locked.
+        if !is_locked || file.path().exists() {
+            return Ok(file);
+        }
+    }
+}
+
+/// Removes the temporary files whose writers are gone. What cannot be looked at or removed is left:
+/// that the folder can be written is for others to find out.
+fn remove_abandoned(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_temporary = |name: &OsStr| {
+            name.to_str()
+                .is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX))
+        };
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if !is_file || !is_temporary(&entry.file_name()) {
+            continue;
+        }
+        let path = entry.path();
+        if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
+            let _ = fs::remove_file(&path);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -256,6 +301,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         drop(OutputDir::prepare(&dir.path().join("a/b/c"), &["r.csv"]).unwrap());
         assert!(names_in(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn what_a_killed_run_left_goes_and_what_another_run_writes_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let abandoned = dir.path().join(".ulpdrift-killed.tmp");
+        let others = dir.path().join(".ulpdrift-notes.txt");
+        let folder = dir.path().join(".ulpdrift-folder.tmp");
+        fs::create_dir(folder).unwrap();
+        fs::write(others, b"a user's").unwrap();
+        for write in [
+            |path: &Path| drop(OutputDir::prepare(path, &["r.csv"]).unwrap()),
+            |path: &Path| write_whole(&path.join("r.csv"), |w| w.write_all(b"new")).unwrap(),
+        ] {
+            let held = temporary(dir.path()).unwrap();
+            fs::write(&abandoned, b"half of it").unwrap();
+            write(dir.path());
+            assert!(!abandoned.exists());
+            assert!(held.path().exists());
+        }
+        assert_eq!(
+            names_in(dir.path()),
+            [".ulpdrift-folder.tmp", ".ulpdrift-notes.txt", "r.csv"]
+        );
     }
 
     #[test]

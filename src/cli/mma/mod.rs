@@ -15,6 +15,8 @@ use crate::backend::cuda::{device::Device, error::CudaError, source::Sources};
 
 /// Arguments of `ulpdrift mma`.
 #[derive(Debug, Args)]
+#[command(after_help = "Example:
+  ulpdrift mma verify fixtures/vectors/*.safetensors")]
 pub struct MmaArgs {
     #[command(subcommand)]
     command: MmaCommand,

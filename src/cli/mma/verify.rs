@@ -27,6 +27,9 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ulpdrift mma verify fixtures/vectors/*.safetensors
+  ulpdrift mma verify vectors.safetensors --backend cuda    does the device give the same bits?")]
 pub struct VerifyArgs {
     /// Safetensors files of recorded vectors, such as those in fixtures/vectors
     #[arg(value_name = "FILE", required = true)]
