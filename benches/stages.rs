@@ -102,6 +102,7 @@ fn main() {
         faults: &[],
         products: &[],
         time: false,
+        repeat: 1,
         against: &catalogue::fp32(),
         layers: &[0],
         sites: &[Site::Attn],

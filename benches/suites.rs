@@ -34,6 +34,7 @@ fn suites(criterion: &mut Criterion) {
         faults: &[],
         products: &[],
         time: false,
+        repeat: 1,
         against: &all[0],
         layers: checkpoint.layers(),
         sites: &Site::ALL,

@@ -10,7 +10,7 @@ use crate::{
     gate::{self, Thresholds, init},
     report::{
         Breach, Class, GateOutcome, Improvement, Report, Verdict, json, junit, markdown, number,
-        printable, write,
+        printable, style, write,
     },
     verdict,
 };
@@ -74,7 +74,8 @@ pub fn run(args: &GateArgs) -> anyhow::Result<ExitCode> {
     let summary = args.step_summary.then(StepSummary::find).transpose()?;
     let checked = check(args)?;
     let bytes = match args.format {
-        GateFormat::Text => checked.text.into_bytes(),
+        GateFormat::Text if args.output.is_none() => print::as_shown(&checked.text).into_bytes(),
+        GateFormat::Text => style::plain(&checked.text).into_bytes(),
         GateFormat::Md => markdown::render(&checked.report).into_bytes(),
         GateFormat::Junit => {
             let mut bytes = Vec::new();
@@ -97,6 +98,7 @@ fn deliver(args: &GateArgs, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 struct Checked {
+    /// Painted.
     text: String,
     /// The report with what was found out about it.
     report: Report,
@@ -129,16 +131,17 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
     for verdict in &verdicts {
         if thresholds.verdict.is_some() || unusable(verdict) {
             let mark = if unusable(verdict) {
-                "FAIL  "
+                failed()
             } else {
-                "      "
+                "      ".to_owned()
             };
-            let _ = writeln!(text, "{mark}{}", printable(&verdict.sentence));
+            let sentence = style::sentence(verdict.verdict, &printable(&verdict.sentence));
+            let _ = writeln!(text, "{mark}{sentence}");
         }
     }
     let failures = verdict::failures(&report.records);
     for failure in &failures {
-        let _ = writeln!(text, "FAIL  {}", printable(failure));
+        let _ = writeln!(text, "{}{}", failed(), printable(failure));
     }
     let is_sound = failures.is_empty() && !verdicts.iter().any(unusable);
     let code = if gate::passed(&outcomes) && is_sound {
@@ -158,17 +161,22 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
 fn title(report: &Report) -> String {
     let run = &report.run;
     let line = format!(
-        "{} weights · {} {} · {} · {} rows",
-        run.checkpoint.kind.shout(),
+        "{} {} · {} · {} rows",
         run.backend.name,
         run.backend.arch,
         run.checkpoint.source,
         report.records.len()
     );
-    printable(&line) + "\n"
+    let weights = style::weights(run.checkpoint.kind);
+    format!("{weights} weights · {}\n", printable(&line))
 }
 
-/// Gate results as text: a line per check, its failing rows below it, and what they come to.
+/// What stands before a check that failed.
+fn failed() -> String {
+    format!("{}  ", style::failure("FAIL"))
+}
+
+/// Gate results as painted text: a line per check, its failing rows below it, and what they come to.
 #[must_use]
 pub fn describe(outcomes: &[GateOutcome]) -> String {
     let mut text = String::new();
@@ -192,8 +200,9 @@ pub fn describe(outcomes: &[GateOutcome]) -> String {
         0 => writeln!(text, "{checks}, all passed"),
         failed => writeln!(
             text,
-            "{checks}, {failed} failed; a command above shows every measure of its rows with \
-             --format csv"
+            "{checks}, {}; a command above shows every measure of its rows with \
+             --format csv",
+            style::failure(&format!("{failed} failed"))
         ),
     };
     text
@@ -203,10 +212,12 @@ fn headline(outcome: &GateOutcome) -> String {
     let check = printable(&outcome.check);
     let matched = outcome.matched;
     if outcome.passed {
-        format!("pass  {check} ({matched} checked)")
+        let pass = style::success("pass");
+        format!("{pass}  {check} ({matched} checked)")
     } else {
         format!(
-            "FAIL  {check} ({} of {matched} failed)",
+            "{}{check} ({} of {matched} failed)",
+            failed(),
             outcome.breaches.len()
         )
     }

@@ -9,12 +9,10 @@ use std::{
 use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
-use super::{exit, print};
+use super::{exit, print, run::weight_kind};
 use crate::{
-    checkpoint::{
-        Checkpoint, CheckpointError, Group, Inventory, Item, ReadBuffers, SourceKind, TensorStats,
-    },
-    report::wrap,
+    checkpoint::{Checkpoint, CheckpointError, Group, Inventory, Item, ReadBuffers, TensorStats},
+    report::{style, wrap},
 };
 
 /// List the hyper-connection, indexer and norm tensors of a checkpoint.
@@ -62,7 +60,7 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(exit::GOOD))
 }
 
-/// The list as text of at most 80 columns, paths and names that need more apart.
+/// The list as painted text of at most 80 columns, paths and names that need more apart.
 ///
 /// # Errors
 ///
@@ -127,10 +125,7 @@ fn write_all(
 }
 
 fn write_title(text: &mut String, checkpoint: &Checkpoint) -> fmt::Result {
-    let kind = match checkpoint.kind() {
-        SourceKind::Real => "REAL",
-        SourceKind::Synthetic => "SYNTHETIC",
-    };
+    let kind = style::weights(weight_kind(checkpoint.kind()));
     let model = checkpoint.model();
     writeln!(text, "{}: {kind} weights", checkpoint.source())?;
     writeln!(
@@ -212,7 +207,8 @@ fn write_remarks(
     for row in &nonfinite {
         writeln!(
             text,
-            "non-finite: {} in {}",
+            "{}: {} in {}",
+            style::failure("non-finite"),
             row.item.stored.escape_debug(),
             row.item.file
         )?;
@@ -248,6 +244,6 @@ fn write_remarks(
         [] => writeln!(text, "missing in the layers that are here: nothing"),
         names => names
             .iter()
-            .try_for_each(|name| writeln!(text, "missing: {name}")),
+            .try_for_each(|name| writeln!(text, "{}: {name}", style::caution("missing"))),
     }
 }

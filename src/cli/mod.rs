@@ -22,7 +22,7 @@ pub mod variants;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::{ColorChoice, Parser, Subcommand};
 
 use crate::{
     backend::{BackendError, cuda::error::CudaError},
@@ -47,6 +47,15 @@ use crate::{
     ulpdrift variants tf32-rz                     what that variant's arithmetic is"
 )]
 pub struct Cli {
+    /// Colour: auto is where stdout is a terminal, unless NO_COLOR is set.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value = "auto",
+        value_name = "WHEN"
+    )]
+    color: ColorChoice,
     #[command(subcommand)]
     command: Command,
 }
@@ -76,10 +85,12 @@ enum Command {
 /// Parses the command line, runs the command and turns its outcome into an exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let outcome = match Cli::try_parse() {
+    let parsed = Cli::try_parse().inspect(|cli| print::choose_colour(cli.color));
+    let outcome = match parsed {
         // It has to work where the threads do not start.
         Ok(Cli {
             command: Command::Doctor(args),
+            ..
         }) => doctor::run(&args),
         Ok(cli) => start_threads().and_then(|()| dispatch(&cli)),
         Err(stop) if usage::is_asked_for(&stop) => {

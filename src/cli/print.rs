@@ -1,18 +1,43 @@
-//! Writing to the terminal: stdout for results, stderr for everything else.
+//! Writing to the terminal: stdout for results, stderr for everything else. Colour is kept where `--color` and the
+//! environment (`NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE`, `TERM`) let it be seen, and taken out elsewhere.
 
 use std::io::{self, Write};
 
+use anstream::{AutoStream, ColorChoice, stream::RawStream};
 use anyhow::anyhow;
 
-use crate::report::printable;
+use crate::report::{printable, style};
+
+/// What `--color` asks for, from here on.
+pub fn choose_colour(asked: clap::ColorChoice) {
+    let choice = match asked {
+        clap::ColorChoice::Auto => ColorChoice::Auto,
+        clap::ColorChoice::Always => ColorChoice::Always,
+        clap::ColorChoice::Never => ColorChoice::Never,
+    };
+    choice.write_global();
+}
+
+/// The text as a stream shows it.
+fn seen_on(stream: &impl RawStream, text: &str) -> String {
+    match AutoStream::choice(stream) {
+        ColorChoice::Never => style::plain(text),
+        _ => text.to_owned(),
+    }
+}
 
 /// Writes a result to stdout. A reader that has seen enough and closed the pipe is no error, and
 /// does not change the exit code.
 pub fn result(text: &str) -> anyhow::Result<()> {
-    bytes(text.as_bytes())
+    bytes(as_shown(text).as_bytes())
 }
 
-/// Writes a result that may not be text.
+/// A result as stdout shows it.
+pub fn as_shown(text: &str) -> String {
+    seen_on(&io::stdout(), text)
+}
+
+/// Writes a result as it is, which may not be text.
 pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -26,7 +51,9 @@ pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
 /// Writes one line to stderr, whatever the names in it hold. Where even that is closed there is
 /// nobody left to tell.
 pub fn error(sentence: &str) {
-    let _ = writeln!(io::stderr().lock(), "error: {}", printable(sentence));
+    let mut stderr = io::stderr().lock();
+    let word = seen_on(&stderr, &style::failure("error:"));
+    let _ = writeln!(stderr, "{word} {}", printable(sentence));
 }
 
 /// Writes one remark to stderr, unless quiet.

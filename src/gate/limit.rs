@@ -201,7 +201,8 @@ fn compare_rows(
             outcome.breaches.push(absent(measure, pair.report, record));
             continue;
         };
-        match compare(measure, ratio, now, before) {
+        let spread = spread(measure, record, partner);
+        match compare(measure, ratio, spread, now, before) {
             Change::Within => {}
             Change::Better => outcome.improved.push(Improvement {
                 key: record.key.clone(),
@@ -235,7 +236,23 @@ enum Change {
     Worse(String),
 }
 
-fn compare(measure: &str, ratio: Ratio, now: f64, before: f64) -> Change {
+/// How far the measure lay apart between the repeats of a run on a device, the larger of both: what is within it is no
+/// change. The emulator has no such excuse.
+fn spread(measure: &str, record: &Record, partner: &Record) -> f64 {
+    if record.key.backend != "cuda" {
+        return 0.0;
+    }
+    let of = |record: &Record| record.measures.spread(measure).unwrap_or(0.0);
+    let (now, before) = (of(record), of(partner));
+    // A NaN on either side stays.
+    if now.is_nan() || now > before {
+        now
+    } else {
+        before
+    }
+}
+
+fn compare(measure: &str, ratio: Ratio, spread: f64, now: f64, before: f64) -> Change {
     if !is_comparable(measure, now) {
         let text = exact(now);
         return Change::Worse(format!("{measure} is {text}, which no limit accepts"));
@@ -246,16 +263,27 @@ fn compare(measure: &str, ratio: Ratio, now: f64, before: f64) -> Change {
             exact(before)
         ));
     }
+    if !spread.is_finite() {
+        return Change::Worse(format!(
+            "{measure} is {} apart between repeats of one run, which no limit accepts",
+            exact(spread)
+        ));
+    }
+    let floor = ratio.floor + spread;
     // Both as sizes of an error or both as a similarity: `is_no_worse(a, b)` reads the same.
     let is_no_worse = |a: f64, b: f64| match Measures::better(measure) {
         Some(Better::Larger | Better::LargerToInfinity) => {
-            b <= a * ratio.max_ratio || b - a <= ratio.floor
+            b <= a * ratio.max_ratio || b - a <= floor
         }
-        _ => a.abs() <= b.abs() * ratio.max_ratio || a.abs() - b.abs() <= ratio.floor,
+        _ => a.abs() <= b.abs() * ratio.max_ratio || a.abs() - b.abs() <= floor,
     };
     if !is_no_worse(now, before) {
+        let repeats = match spread {
+            0.0 => String::new(),
+            _ => format!(" and the {} between repeats", exact(spread)),
+        };
         return Change::Worse(format!(
-            "{measure} {} is worse than the baseline's {} by more than a factor {} and by more than {}",
+            "{measure} {} is worse than the baseline's {} by more than a factor {} and by more than {}{repeats}",
             exact(now),
             exact(before),
             exact(ratio.max_ratio),

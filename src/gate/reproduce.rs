@@ -116,7 +116,7 @@ fn repeated(report: &Report, key: &Key) -> Vec<String> {
     let mut flags = report.run.repeat_flags.iter();
     while let Some(flag) = flags.next() {
         let value = match flag.as_str() {
-            "--recipes" | "--against" | "--queries" | "--topk" => flags.next(),
+            "--recipes" | "--against" | "--queries" | "--topk" | "--repeat" => flags.next(),
             _ => None,
         };
         let is_meant = match (flag.as_str(), value) {
@@ -125,6 +125,7 @@ fn repeated(report: &Report, key: &Key) -> Vec<String> {
             ("--time", _) => key.suite == "mix",
             ("--queries", _) => is_indexing,
             ("--topk", _) => is_indexing && key.k.is_none(),
+            ("--repeat", _) => key_repeats(key),
             _ => true,
         };
         if is_meant {
@@ -132,6 +133,14 @@ fn repeated(report: &Report, key: &Key) -> Vec<String> {
         }
     }
     words
+}
+
+/// Whether the suite of a row runs its cases as often as it is told.
+fn key_repeats(key: &Key) -> bool {
+    matches!(
+        key.suite.as_str(),
+        "mix" | "recombine" | "chain" | "indexer"
+    )
 }
 
 /// The same where the row's time is wanted: on a device, which takes it.

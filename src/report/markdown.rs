@@ -31,7 +31,7 @@ pub fn render(report: &Report) -> String {
     }
     let layout = table::Layout {
         width: WIDTH,
-        verbose: false,
+        ..table::Layout::default()
     };
     let tables = table::render(report, layout);
     let fence = fence(&tables);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::field::Number;
 use crate::measure::{
     error::ErrorMeasures,
-    selection::{Spread, Summary},
+    selection::{self, Summary},
     stages::Measured,
     value::Value,
 };
@@ -226,14 +226,49 @@ measures! {
     found: Value, Larger;
     /// Findings that no rounding of the recipe explains.
     certificates: u64, Smaller;
-    /// Median time of the projection in microseconds, the sum of its splits included.
+    /// Median time of the projection in microseconds, the sum of its splits included; with `--repeat` the median of those.
     time_us: Value, Smaller;
+    /// With `--repeat`, the largest of these times less the smallest.
+    time_us_spread: Value, Smaller;
     /// Bytes of x as stored and of the fp32 weight over that time, in GB/s.
     gb_per_s: Value, Larger;
     /// `gb_per_s` over the rate of a copy measured in the same run.
     copy_share: Value, Larger;
     /// Outputs of token 0 whose bits differ from those of the sweep's first batch.
     row0_changed: u64, Smaller;
+    /// With `--repeat`, elements that had other bits in any further run than in the first, whose row this is.
+    repeat_changed: u64, Smaller;
+    /// With `--repeat`, the largest `rel_l2` of all runs less the smallest; NaN if one was.
+    rel_l2_spread: Value, Smaller;
+    /// The same of `cosine_gap`.
+    cosine_gap_spread: Value, Smaller;
+    /// The same of `bound_ratio`.
+    bound_ratio_spread: Value, Smaller;
+    /// The same of `recall`.
+    recall_spread: Value, Smaller;
+    /// The same of `kept_at_2k`.
+    kept_at_2k_spread: Value, Smaller;
+}
+
+/// Where a spread stands.
+type Spread = fn(&mut Measures) -> &mut Option<Value>;
+
+impl Measures {
+    /// The measures of which a run that repeats its cases keeps the spread, in the measure's own unit.
+    pub const SPREADS: [(&'static str, Spread); 5] = [
+        ("rel_l2", |measures| &mut measures.rel_l2_spread),
+        ("cosine_gap", |measures| &mut measures.cosine_gap_spread),
+        ("bound_ratio", |measures| &mut measures.bound_ratio_spread),
+        ("recall", |measures| &mut measures.recall_spread),
+        ("kept_at_2k", |measures| &mut measures.kept_at_2k_spread),
+    ];
+
+    /// How far a measure lay apart between repeats; `None` where it is not known.
+    #[must_use]
+    pub fn spread(&self, measure: &str) -> Option<f64> {
+        let spread = self.get(&format!("{measure}_spread"));
+        spread.map(|spread| spread.as_f64())
+    }
 }
 
 impl From<Measured> for Measures {
@@ -327,7 +362,7 @@ impl From<Summary> for Measures {
 impl Measures {
     /// Adds the share of the reference's top k that was found in the candidate's top 2k.
     #[must_use]
-    pub fn with_kept_at_2k(self, kept: Spread) -> Self {
+    pub fn with_kept_at_2k(self, kept: selection::Spread) -> Self {
         Self {
             kept_at_2k: Some(Value(kept.mean)),
             kept_at_2k_p1: Some(Value(kept.p1)),
@@ -338,7 +373,7 @@ impl Measures {
 
     /// The row of a `k_at`: the share of the reference's top k that was found in the candidate's top `k_at`.
     #[must_use]
-    pub fn of_kept_at(kept: Spread) -> Self {
+    pub fn of_kept_at(kept: selection::Spread) -> Self {
         Self {
             kept_at: Some(Value(kept.mean)),
             kept_at_p1: Some(Value(kept.p1)),

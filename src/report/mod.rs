@@ -2,7 +2,7 @@
 //!
 //! [`Report`] is the one result model: a header that says what ran on what, flat [`Record`]s, and
 //! the conclusions drawn from them. Every format is a pure function of it. Nothing here measures,
-//! decides or touches the terminal; only [`mod@write`] touches files.
+//! decides or touches the terminal ([`style`] says what has which colour there); only [`mod@write`] touches files.
 
 pub mod csv;
 mod diagnosis;
@@ -21,6 +21,7 @@ pub mod number;
 mod outcome;
 mod record;
 pub mod schema;
+pub mod style;
 pub mod summary;
 pub mod table;
 pub mod write;
@@ -111,10 +112,11 @@ pub fn printable(text: &str) -> String {
 /// Breaks at blanks; a word longer than the line (a path) stays whole, so that it can be copied.
 #[must_use]
 pub fn wrap(text: &str, width: usize, indent: &str) -> String {
+    let length = |text: &str| style::plain(text).chars().count();
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+            Some(line) if length(line) + 1 + length(word) <= width => {
                 line.push(' ');
                 line.push_str(word);
             }

@@ -1,24 +1,26 @@
 //! The report on a terminal: a row per variant, verdicts below.
 //!
 //! A pure function of the report and a width. At 80 columns everything fits: numbers lose digits
-//! first, the names of variants last (the verdict sentences give them in full).
+//! first, the names of variants last (the verdict sentences give them in full). A wider window has more columns.
 
 mod budget;
 mod chain;
+mod columns;
 mod diagnoses;
 mod faults;
 mod gains;
 mod indexer;
 mod needle;
 mod recombine;
+mod repeats;
+mod sparkline;
 mod variants;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-
+use self::columns::Columns;
 use super::{
     Record, Report, Verdict,
     number::{sci, sci_within, share},
-    printable, summary,
+    printable, style, summary,
     summary::mix_rows,
     wrap,
 };
@@ -30,13 +32,16 @@ pub struct Layout {
     pub width: usize,
     /// A row for each layer, site and stage as well.
     pub verbose: bool,
+    /// Whether words that mean something have a colour.
+    pub colour: bool,
 }
 
 impl Default for Layout {
     fn default() -> Self {
         Self {
-            width: 80,
+            width: NARROW,
             verbose: false,
+            colour: false,
         }
     }
 }
@@ -52,6 +57,9 @@ const SWEEPS: [(&str, &str); 2] = [
         "Split dependence: error by number of splits, and whether row 0's\nbits stay those of the first line",
     ),
 ];
+
+/// Columns that are always there; a wider window has more to show than what fits these.
+const NARROW: usize = 80;
 
 /// What stands where a measure does not apply.
 const ABSENT: &str = "-";
@@ -106,7 +114,12 @@ pub fn render(report: &Report, layout: Layout) -> String {
     if !notes.is_empty() {
         parts.push(notes);
     }
-    parts.join("\n\n") + "\n"
+    let text = parts.join("\n\n") + "\n";
+    if layout.colour {
+        text
+    } else {
+        style::plain(&text)
+    }
 }
 
 fn title(report: &Report, width: usize) -> String {
@@ -118,7 +131,6 @@ fn title(report: &Report, width: usize) -> String {
         kernels => format!("own {}", kernels.join(", ")),
     };
     let facts = [
-        format!("{} weights", checkpoint.kind.shout()),
         format!("{} {}", run.backend.name, run.backend.arch),
         device.cloned().unwrap_or_default(),
         own,
@@ -126,10 +138,10 @@ fn title(report: &Report, width: usize) -> String {
         format!("inputs {}", run.inputs),
         format!("seed {}", run.seed),
     ];
-    let facts: Vec<String> = facts
-        .iter()
-        .filter(|fact| !fact.is_empty())
-        .map(|fact| printable(fact))
+    let facts = facts.iter().filter(|fact| !fact.is_empty());
+    let weighed = format!("{} weights", style::weights(checkpoint.kind));
+    let facts: Vec<String> = std::iter::once(weighed)
+        .chain(facts.map(|fact| printable(fact)))
         .collect();
     let weights = printable(&format!(
         "{}: {}, {} layers, hidden {}, {} streams",
@@ -169,7 +181,7 @@ fn stage_table(rows: &[&Record], name: &str) -> String {
             cell(get("cosine_gap"), |v| sci(v, 2)),
             cell(get("max_scaled"), |v| sci(v, 2)),
             cell(get("token_rel_l2_max"), |v| sci(v, 2)),
-            cell(get("bound_ratio"), ratio),
+            bound_cell(get("bound_ratio"), ratio),
         ]
     };
     let table = plain_table(&HEADER, &[0, 1], rows.iter().map(line));
@@ -206,10 +218,11 @@ fn sweep_table(rows: &[&Record], caption: &str) -> String {
 fn notes(report: &Report, width: usize) -> String {
     let mut lines = Vec::new();
     for failure in &report.failures {
-        lines.push(wrap(&printable(failure), width, "  "));
+        lines.push(style::failure(&wrap(&printable(failure), width, "  ")));
     }
     for verdict in &report.verdicts {
-        lines.push(wrap(&printable(&verdict.sentence), width, "  "));
+        let sentence = style::sentence(verdict.verdict, &printable(&verdict.sentence));
+        lines.push(wrap(&sentence, width, "  "));
     }
     if let Some(certificate) = &report.certificate {
         let text = format!(
@@ -224,12 +237,22 @@ fn notes(report: &Report, width: usize) -> String {
         lines.push(wrap(&printable(&text), width, "  "));
     }
     if let Some(timing) = &report.timing {
+        let is_repeated = |record: &Record| record.measures.time_us_spread.is_some();
+        let once = match report.records.iter().any(is_repeated) {
+            true => "once per variant, batch and repeat",
+            false => "once per variant and batch",
+        };
         let text = format!(
-            "Timed once per variant and batch, on the inputs of {}: the median of replays of a graph whose inputs no cache holds.",
+            "Timed {once}, on the inputs of {}: the median of replays of a graph whose inputs no cache holds.",
             timing.inputs_of.join(", ")
         );
         lines.push(wrap(&printable(&text), width, "  "));
     }
+    lines.extend(
+        repeats::notes(report)
+            .iter()
+            .map(|text| wrap(text, width, "  ")),
+    );
     for note in &report.run.checkpoint.notes {
         lines.push(wrap(&printable(&format!("Note: {note}")), width, "  "));
     }
@@ -270,8 +293,26 @@ fn within_6(text: String, value: f64) -> String {
     }
 }
 
+/// A value, or what stands where there is none. One that is no finite number fails.
 fn cell(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
-    value.map_or_else(|| ABSENT.to_owned(), format)
+    cell_where(value, f64::is_finite, format)
+}
+
+/// A share of what rounding can explain, which fails above 1.
+fn bound_cell(value: Option<f64>, format: impl Fn(f64) -> String) -> String {
+    cell_where(value, |value| value <= 1.0, format)
+}
+
+fn cell_where(
+    value: Option<f64>,
+    is_good: impl Fn(f64) -> bool,
+    format: impl Fn(f64) -> String,
+) -> String {
+    match value {
+        None => ABSENT.to_owned(),
+        Some(value) if is_good(value) => format(value),
+        Some(value) => style::failure(&format(value)),
+    }
 }
 
 /// The word for a variant among those judged by the rows of `suite`.
@@ -280,33 +321,23 @@ fn verdict_of(report: &Report, name: &str, suite: &str) -> String {
         verdict.variant == name && verdict.suites.iter().any(|own| own == suite)
     };
     let own = report.verdicts.iter().find(is_own);
-    own.map_or(ABSENT, |verdict| verdict.verdict.word())
-        .to_owned()
+    own.map_or_else(
+        || ABSENT.to_owned(),
+        |verdict| style::verdict(verdict.verdict),
+    )
 }
 
 /// Columns apart by a blank, numbers to the right, the `left` columns to the left.
-fn plain_table(header: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(header.to_vec())
-        .add_rows(rows);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 1));
-        column.set_cell_alignment(if left.contains(&index) {
-            CellAlignment::Left
-        } else {
-            CellAlignment::Right
-        });
-    }
-    table
+fn plain_table(
+    header: &[&str],
+    left: &[usize],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> Columns {
+    Columns::new(header, left, rows)
 }
 
-fn table_width(table: &Table) -> usize {
-    let widths = table.column_max_content_widths();
-    let content: usize = widths.iter().map(|width| usize::from(*width)).sum();
-    content + widths.len().saturating_sub(1)
+fn table_width(table: &Columns) -> usize {
+    table.width()
 }
 
 /// Cuts out the middle: names of one family differ at the end.

@@ -4,7 +4,7 @@
 //! beside the fp64 reference and yields records. [`mix`] compares the hyper-connection mixing kernel
 //! stage by stage at every site; [`recombine`] compares what follows the sublayer; [`chain`] takes both through all
 //! layers; [`indexer`] follows hidden states to the keys that attention selects; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the number of splits;
-//! [`crosscheck`] compares two backends; [`vectors`] replays recorded tensor-core results. A new suite is a new file
+//! [`crosscheck`] compares two backends, [`repeat`] several runs of one; [`vectors`] replays recorded tensor-core results. A new suite is a new file
 //! and a line here. What may not live here: printing, file formats, limits.
 
 pub mod budget;
@@ -19,6 +19,7 @@ pub mod mix;
 pub mod needle;
 pub mod read;
 pub mod recombine;
+pub mod repeat;
 pub mod sweep;
 pub mod tensors;
 pub mod vectors;
@@ -86,6 +87,8 @@ pub struct Plan<'a> {
     pub products: &'a [LibraryProduct],
     /// Whether the projections are timed.
     pub time: bool,
+    /// How often every case is run and every time taken.
+    pub repeat: usize,
     /// The variant every candidate is compared with besides the truth.
     pub against: &'a MixRecipe,
     /// Layers, ascending.

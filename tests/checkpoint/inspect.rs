@@ -3,7 +3,10 @@
 use std::{fs, time::Instant};
 
 use serde_json::json;
-use ulpdrift::cli::inspect::{InspectArgs, Only, render};
+use ulpdrift::{
+    cli::inspect::{InspectArgs, Only, render},
+    report::style,
+};
 
 use crate::support::{Directory, Raw, ramp};
 
@@ -13,6 +16,7 @@ fn inspect(spec: &str, only: Option<Only>) -> String {
         only,
     })
     .unwrap();
+    let text = style::plain(&text);
     println!("{text}");
     text
 }

@@ -14,8 +14,11 @@ use serde_json::Value;
 pub const BINARY: &str = env!("CARGO_BIN_EXE_ulpdrift");
 
 /// Variables that change what the binary says or how fast it is.
-const CLEARED: [&str; 6] = [
+const CLEARED: [&str; 9] = [
+    "CLICOLOR",
+    "CLICOLOR_FORCE",
     "CUDA_VISIBLE_DEVICES",
+    "NO_COLOR",
     "NVIDIA_TF32_OVERRIDE",
     "RAYON_NUM_THREADS",
     "RUST_BACKTRACE",

@@ -144,6 +144,104 @@ fn quiet_says_nothing_beside_the_result() {
     error.must_be_refused_saying(&["--layers 9"]);
 }
 
+#[test]
+fn colour_is_where_it_is_asked_for() {
+    let scene = Scene::new();
+    let run = "run synthetic:tiny --layers 0 --sites attn --variants fp32 --suite mix";
+    let plain = scene.ulpdrift(run).exits_with(0).stdout;
+    let strip = |text: &str| ulpdrift::report::style::plain(text);
+    let force = [("CLICOLOR_FORCE", "1")];
+    let always = scene.ulpdrift(&format!("{run} --color always"));
+    let forced = scene.ulpdrift_with(run, &force);
+    for coloured in [always, forced] {
+        let coloured = coloured.exits_with(0).stdout;
+        assert!(
+            coloured.starts_with("\u{1b}[33mSYNTHETIC\u{1b}[0m"),
+            "{coloured:?}"
+        );
+        assert!(
+            coloured.contains("\u{1b}[32mexact\u{1b}[0m"),
+            "{coloured:?}"
+        );
+        assert_eq!(strip(&coloured), plain);
+    }
+    for outcome in [
+        scene.ulpdrift_with(&format!("--color never {run}"), &force),
+        scene.ulpdrift_with(run, &[("NO_COLOR", "1")]),
+    ] {
+        assert_eq!(outcome.exits_with(0).stdout, plain);
+    }
+    let csv = scene.ulpdrift(&format!("{run} --color always --format csv"));
+    assert!(!csv.exits_with(0).stdout.contains('\u{1b}'));
+    let error = scene.ulpdrift("--color always run synthetic:tiny --layers 9");
+    let error = error.exits_with(2).prints_nothing().stderr;
+    assert!(
+        error.starts_with("\u{1b}[1m\u{1b}[31merror:\u{1b}[0m --layers 9"),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn the_last_line_says_what_to_do_next() {
+    let scene = Scene::new();
+    let run = "run synthetic:tiny --layers 0 --sites attn --variants tf32 --suite mix";
+    let last = |line: &str, code| {
+        let stdout = scene.ulpdrift(line).exits_with(code).stdout;
+        stdout.lines().last().unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        last(run, 0),
+        "Next: these weights are made up; ulpdrift run CHECKPOINT measures your own"
+    );
+    let limit =
+        |max: &str| format!("[[limit]]\nstage = \"mixes\"\nmeasure = \"rel_l2\"\nmax = {max}\n");
+    scene.put("good.toml", limit("1"));
+    scene.put("bad.toml", limit("1e-9"));
+    assert_eq!(
+        last(&format!("{run} --gate good.toml"), 0),
+        "Next: nothing: every check passed"
+    );
+    let failed = last(&format!("{run} --gate bad.toml"), 1);
+    let command = failed.strip_prefix("Next: look at what fails: ulpdrift ");
+    let command = command.unwrap_or_else(|| panic!("{failed}"));
+    scene.ulpdrift(command).exits_with(0).prints("tf32");
+    // Real as far as the tool can know: nothing calls this checkpoint synthetic.
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/transformers_tiny");
+    let real = format!("run {fixture} --layers 0 --sites attn --variants fp32,tf32 --suite mix");
+    let keep = last(&real, 0);
+    let expected =
+        "Next: run again with --out report, then ulpdrift gate report/report.json --init";
+    assert_eq!(keep, expected);
+    let kept = last(&format!("{real} --out report"), 0);
+    assert_eq!(
+        kept,
+        "Next: limits for CI: ulpdrift gate report/report.json --init"
+    );
+    scene
+        .ulpdrift("gate report/report.json --init")
+        .exits_with(0)
+        .prints("[[limit]]");
+}
+
+#[test]
+fn a_run_that_repeats_says_that_nothing_changed() {
+    let scene = Scene::new();
+    let run = "run synthetic:tiny --layers 0 --sites attn --variants tf32 --suite mix --repeat 2";
+    scene
+        .ulpdrift(run)
+        .exits_with(0)
+        .prints("Repeated: the same bits every time in 7 rows.");
+    for (flags, parts) in [
+        ("--repeat 0", ["--repeat 0", "expected 1 to 1000"]),
+        ("--repeat 2 --sweep tokens=1,2", ["--repeat", "--sweep"]),
+        ("--repeat 2 --suite gains", ["--repeat 2", "gains"]),
+    ] {
+        scene
+            .ulpdrift(&format!("run synthetic:tiny {flags}"))
+            .must_be_refused_saying(&parts);
+    }
+}
+
 /// The fenced blocks of a language in the README.
 fn readme_blocks(language: &str) -> Vec<String> {
     let readme = include_str!("../../README.md");

@@ -56,6 +56,29 @@ fn gate(report: &Path, thresholds: Option<&Path>, baseline: Option<&Path>) -> Ga
     }
 }
 
+/// What the command finds, without colours.
+fn checked(args: &GateArgs) -> anyhow::Result<Checked> {
+    let checked = check(args)?;
+    let text = style::plain(&checked.text);
+    Ok(Checked { text, ..checked })
+}
+
+#[test]
+fn what_fails_is_red_and_what_passes_green() {
+    let files = Files::new();
+    let report = files.report("report.json", &spoilt(f64::NAN));
+    let found = check(&gate(&report, Some(&files.thresholds()), None)).unwrap();
+    let [red, green] = [style::failure("FAIL"), style::success("pass")];
+    let count = |word: &str| found.text.matches(word).count();
+    assert_eq!([count(&red), count(&green)], [1, 1], "{:?}", found.text);
+    assert_eq!(count("FAIL"), 1, "none without colour");
+    assert!(
+        found.text.starts_with("\u{1b}[33mSYNTHETIC"),
+        "{:?}",
+        found.text
+    );
+}
+
 /// The report with one row of tf32 spoilt.
 fn spoilt(value: f64) -> Report {
     let mut report = fixtures::mix_report();
@@ -72,7 +95,7 @@ fn a_good_report_passes() {
     let files = Files::new();
     let report = files.report("report.json", &fixtures::mix_report());
     let args = gate(&report, Some(&files.thresholds()), Some(&report));
-    let checked = check(&args).unwrap();
+    let checked = checked(&args).unwrap();
     assert_eq!(checked.code, exit::GOOD);
     insta::assert_snapshot!(checked.text);
 }
@@ -81,7 +104,7 @@ fn a_good_report_passes() {
 fn a_breach_is_printed_with_its_numbers_and_its_command() {
     let files = Files::new();
     let report = files.report("report.json", &spoilt(f64::NAN));
-    let checked = check(&gate(&report, Some(&files.thresholds()), None)).unwrap();
+    let checked = checked(&gate(&report, Some(&files.thresholds()), None)).unwrap();
     assert_eq!(checked.code, exit::CHECK_FAILED);
     insta::assert_snapshot!(checked.text);
 }
@@ -91,7 +114,7 @@ fn a_worse_report_fails_its_baseline_and_a_better_one_says_so() {
     let files = Files::new();
     let good = files.report("good.json", &fixtures::mix_report());
     let bad = files.report("bad.json", &spoilt(9e-4));
-    let worse = check(&gate(&bad, None, Some(&good))).unwrap();
+    let worse = checked(&gate(&bad, None, Some(&good))).unwrap();
     assert_eq!(worse.code, exit::CHECK_FAILED);
     assert!(
         worse
@@ -100,7 +123,7 @@ fn a_worse_report_fails_its_baseline_and_a_better_one_says_so() {
         "{}",
         worse.text
     );
-    let better = check(&gate(&good, None, Some(&bad))).unwrap();
+    let better = checked(&gate(&good, None, Some(&bad))).unwrap();
     assert_eq!(better.code, exit::GOOD);
     assert!(
         better.text.contains("better: mix L17.ffn mixes tf32"),
@@ -114,7 +137,7 @@ fn moved_verdicts_are_printed() {
     let files = Files::new();
     let report = files.report("report.json", &fixtures::mix_report());
     let text = "limit = [{ measure = 'rel_l2', max = 1 }]\n[verdict]\nnoise_cosine_gap = 1e-10";
-    let checked = check(&gate(&report, Some(&files.text("v.toml", text)), None)).unwrap();
+    let checked = checked(&gate(&report, Some(&files.text("v.toml", text)), None)).unwrap();
     assert_eq!(checked.code, exit::GOOD);
     assert!(
         checked.text.contains("tf32 is degraded: "),
@@ -157,7 +180,7 @@ fn what_cannot_be_used_is_refused_in_one_sentence() {
         ),
     ];
     for (args, part) in cases {
-        let error = check(&args).err().expect(part);
+        let error = checked(&args).err().expect(part);
         let said = format!("{error:#}");
         assert!(said.contains(part) && !said.contains('\n'), "{said}");
     }
@@ -176,7 +199,7 @@ fn a_hostile_name_stays_on_its_line() {
     report.run.backend.device = Some("H200\0, \"x\"\nΩ".to_owned());
     let path = files.report("report.json", &report);
     let text = "limit = [{ measure = 'rel_l2', max = 0.5 }]";
-    let checked = check(&gate(&path, Some(&files.text("t.toml", text)), None)).unwrap();
+    let checked = checked(&gate(&path, Some(&files.text("t.toml", text)), None)).unwrap();
     assert!(
         checked
             .text

@@ -18,7 +18,7 @@ use crate::{
         run::{args::BackendChoice, settings},
     },
     files,
-    report::printable,
+    report::{printable, style},
     suite::vectors::{
         self, Mismatch, Replay, VectorError,
         on_unit::{OnUnitError, Outcome, replay_on},
@@ -143,6 +143,7 @@ impl Replayer {
 
 /// What was found, and the exit code it amounts to.
 struct Verified {
+    /// Painted.
     text: String,
     code: u8,
 }
@@ -190,7 +191,8 @@ fn summarise(
     let files = outcomes.len();
     if skipped == files {
         text.push_str(&format!(
-            "nothing was verified: {skipped} of {files} files skipped\n"
+            "{}: {skipped} of {files} files skipped\n",
+            style::failure("nothing was verified")
         ));
     } else if skipped != 0 {
         text.push_str(&format!("{skipped} of {files} files skipped\n"));
@@ -211,13 +213,17 @@ const UNKNOWN: &str = "of unknown origin";
 
 fn describe(path: &Path, replay: &Replay, where_run: &str) -> String {
     let source = replay.source.as_deref().unwrap_or(UNKNOWN);
+    let (mismatches, outputs) = (replay.mismatches(), replay.outputs());
+    let outcome = format!("{mismatches} of {outputs} outputs differ");
+    let outcome = match mismatches {
+        0 => outcome,
+        _ => style::failure(&outcome),
+    };
     format!(
-        "{}\n{} ({source}){where_run}\n{}\n{} of {} outputs differ\n\n",
+        "{}\n{} ({source}){where_run}\n{}\n{outcome}\n\n",
         path.display(),
         replay.instruction,
-        table(replay).trim_fmt(),
-        replay.mismatches(),
-        replay.outputs()
+        table(replay).trim_fmt()
     )
 }
 
@@ -394,7 +400,7 @@ mod tests {
         let none = summary(&[skip(), skip()]);
         assert_eq!(none.code, exit::CHECK_FAILED);
         assert_eq!(
-            none.text,
+            style::plain(&none.text),
             "file\nwgmma (of unknown origin)\nskipped: no such thing\n\n".repeat(2)
                 + "nothing was verified: 2 of 2 files skipped\n"
         );

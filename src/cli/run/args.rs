@@ -118,6 +118,11 @@ pub struct RunArgs {
     /// Also time every variant's projection on the device, beside a copy and, if named, cuBLAS.
     #[arg(long)]
     pub time: bool,
+    /// Run every case of suites mix, recombine, chain and indexer so many times, and take every time so often: rows
+    /// count the outputs whose bits changed, and say how far measures lie apart. The emulator's never change; it takes
+    /// as many times as long to see that.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<usize>, allow_negative_numbers = true)]
+    pub repeat: usize,
     /// Also measure every variant's distance to this one; a suite that does not know it compares with fp32.
     #[arg(long, default_value = "fp32", value_name = "VARIANT")]
     pub against: String,
@@ -164,6 +169,14 @@ pub struct RunArgs {
 }
 
 impl Suite {
+    /// Whether its cases can be run again and compared with themselves.
+    pub fn repeats(self) -> bool {
+        matches!(
+            self,
+            Self::Mix | Self::Recombine | Self::Chain | Self::Indexer
+        )
+    }
+
     /// As its rows have it.
     pub fn name(self) -> &'static str {
         match self {

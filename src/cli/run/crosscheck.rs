@@ -68,6 +68,7 @@ fn mix(
     emulate: &Emulate,
 ) -> anyhow::Result<Found> {
     let progress = progress::Bar::new(args.quiet);
+    progress.begin(Suite::Mix.name(), "sites");
     let names = plan.recipes.iter().map(|recipe| Row::new(&recipe.name));
     let mut rows: Vec<Row> = names.collect();
     let places: Vec<_> = plan
@@ -113,6 +114,7 @@ fn indexed(
     emulate: &Emulate,
 ) -> anyhow::Result<Found> {
     let progress = progress::Bar::new(args.quiet);
+    progress.begin(Suite::Indexer.name(), "layers");
     let tell = |done, total, place: &str| progress.tell(done, total, place);
     let found = indexer::crosscheck::run(plan, own, emulate, &tell)?;
     let skipped = found.skipped.iter();

@@ -6,6 +6,7 @@
 pub mod args;
 mod backend;
 mod crosscheck;
+mod next;
 mod outputs;
 mod products;
 mod progress;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 
+pub use self::provenance::weight_kind;
 use self::{
     args::{RunArgs, Suite},
     outputs::Outputs,
@@ -63,14 +65,13 @@ fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let lacking = lacking.iter().map(provenance::skipped);
     report.skipped.extend(lacking);
     report.gates = gates.apply(&report)?;
-    outputs.write(args, &report)?;
-    Ok(ExitCode::from(
-        if is_good(&report, &gates.verdict_limits()) {
-            exit::GOOD
-        } else {
-            exit::CHECK_FAILED
-        },
-    ))
+    let limits = gates.verdict_limits();
+    outputs.write(args, &report, &limits)?;
+    Ok(ExitCode::from(if is_good(&report, &limits) {
+        exit::GOOD
+    } else {
+        exit::CHECK_FAILED
+    }))
 }
 
 fn plan<'a>(
@@ -86,6 +87,7 @@ fn plan<'a>(
         faults: &settings.faults,
         products,
         time: args.time,
+        repeat: args.repeat,
         against: &settings.against,
         layers: &settings.layers,
         sites: &settings.sites,
@@ -100,26 +102,28 @@ fn plan<'a>(
 }
 
 /// Whether every gate passed, and no variant did what rounding cannot explain or yielded what
-/// nobody can use. A sweep has no verdicts, so its rows are held to the same limit of what is broken. A known bug
-/// is there to be seen, and fails nothing. A budget has to add up.
+/// nobody can use. A sweep has no verdicts, so its rows are held to the same limit of what is broken. A budget has to
+/// add up.
 fn is_good(report: &Report, limits: &VerdictLimits) -> bool {
     let is_usable = |class| !matches!(class, Class::Structural | Class::Broken);
-    let is_sound = |record: &Record| {
-        // What an indexer's formats cost is for its verdict.
-        if record.key.fault.is_some() || record.key.context.is_some() {
-            return true;
-        }
-        let Measures { rel_l2, cosine, .. } = &record.measures;
-        rel_l2.is_none_or(|value| value.0.is_finite())
-            && cosine.is_none_or(|value| value.0 >= limits.broken_cosine)
-    };
     report.gates.iter().all(|gate| gate.passed)
         && report
             .verdicts
             .iter()
             .all(|verdict| is_usable(verdict.verdict))
-        && report.records.iter().all(is_sound)
+        && report.records.iter().all(|record| is_sound(record, limits))
         && report.failures.is_empty()
+}
+
+/// Whether a row is of any use. A known bug is there to be seen, and fails nothing.
+fn is_sound(record: &Record, limits: &VerdictLimits) -> bool {
+    // What an indexer's formats cost is for its verdict.
+    if record.key.fault.is_some() || record.key.context.is_some() {
+        return true;
+    }
+    let Measures { rel_l2, cosine, .. } = &record.measures;
+    rel_l2.is_none_or(|value| value.0.is_finite())
+        && cosine.is_none_or(|value| value.0 >= limits.broken_cosine)
 }
 
 fn measure(
@@ -133,6 +137,7 @@ fn measure(
     let tell = |done, total, place: &str| progress.tell(done, total, place);
     let mut provenance = provenance::Provenance::new(args, settings, plan);
     if let Some(axes) = &settings.sweep {
+        progress.begin("sweep", "sites");
         let outcome = sweep::run(plan, axes, &tell)?;
         provenance.digest = Some(outcome.digest);
         provenance.skipped = outcome.skipped;
@@ -141,6 +146,7 @@ fn measure(
     let mut records = Vec::new();
     let mut yardstick = Vec::new();
     if settings.suites.contains(&Suite::Mix) {
+        progress.begin(Suite::Mix.name(), "sites");
         let outcome = mix::run(plan, outputs.sink(), &tell)?;
         records = outcome.records;
         yardstick = outcome.yardstick;
@@ -150,12 +156,14 @@ fn measure(
         provenance.times = outcome.times;
     }
     if settings.suites.contains(&Suite::Recombine) {
+        progress.begin(Suite::Recombine.name(), "sites");
         let outcome = recombine::run(plan, &settings.recombinations, outputs.sink(), &tell)?;
         provenance.add(&outcome.read);
         records.extend(outcome.records);
         yardstick.extend(outcome.yardstick);
     }
     if settings.suites.contains(&Suite::Chain) {
+        progress.begin(Suite::Chain.name(), "sites");
         for seed in args.seed..args.seed + args.seeds {
             let activations = Activations::open(&settings.inputs, seed, plan.checkpoint.model())?;
             let plan = Plan {
@@ -172,11 +180,13 @@ fn measure(
         }
     }
     if settings.suites.contains(&Suite::Budget) {
+        progress.begin(Suite::Budget.name(), "steps");
         let outcome = budget::run(plan, &settings.around, &tell)?;
         provenance.add(&outcome.read);
         records.extend(outcome.records);
     }
     if settings.suites.contains(&Suite::Gains) {
+        progress.begin(Suite::Gains.name(), "steps");
         let outcome = gains::run(plan, &settings.around, &tell)?;
         provenance.add(&outcome.read);
         records.extend(outcome.records);
@@ -186,6 +196,7 @@ fn measure(
         .as_ref()
         .filter(|_| settings.suites.contains(&Suite::Indexer))
     {
+        progress.begin(Suite::Indexer.name(), "layers");
         let outcome = indexer::run(plan, own, outputs.sink(), &tell)?;
         provenance.add(&outcome.read);
         provenance.certify(outcome.certificate);
@@ -194,6 +205,7 @@ fn measure(
         provenance.diagnoses = outcome.diagnoses;
     }
     if let Some((own, needles)) = settings.index.as_ref().zip(settings.needles.as_ref()) {
+        progress.begin(Suite::Needle.name(), "layers");
         let outcome = needle::run(plan, own, needles, &tell)?;
         provenance.add(&outcome.read);
         records.extend(outcome.records);

@@ -11,7 +11,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::{
     args::{Format, RunArgs},
-    provenance,
+    next, provenance,
     settings::Settings,
 };
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
         write::{Content, OutputDir},
     },
     suite::tensors::Sink,
+    verdict::VerdictLimits,
 };
 
 /// Files of `--out`.
@@ -100,7 +101,12 @@ impl Outputs {
     ///
     /// # Errors
     /// Whatever cannot be written.
-    pub fn write(&mut self, args: &RunArgs, report: &Report) -> anyhow::Result<()> {
+    pub fn write(
+        &mut self,
+        args: &RunArgs,
+        report: &Report,
+        limits: &VerdictLimits,
+    ) -> anyhow::Result<()> {
         if let Some(dir) = &mut self.out {
             let files: Vec<Rendered> = self
                 .formats
@@ -117,15 +123,17 @@ impl Outputs {
         if let Some(summary) = &self.summary {
             summary.add(report)?;
         }
-        if self.out.is_some() {
-            return print::result(&text(args, report));
-        }
-        match self.formats.first() {
-            None => print::result(&text(args, report)),
-            Some(&format) => {
+        match (&args.out, self.formats.first()) {
+            (None, Some(&format)) => {
                 let mut bytes = Vec::new();
                 render(format, report, &mut bytes)?;
                 print::bytes(&bytes)
+            }
+            (None, None) => print::result(&text(args, report, limits, None)),
+            (Some(dir), _) => {
+                let json = self.formats.contains(&Format::Json);
+                let json = json.then(|| dir.join(JSON));
+                print::result(&text(args, report, limits, json.as_deref()))
             }
         }
     }
@@ -191,15 +199,20 @@ fn render(format: Format, report: &Report, out: &mut dyn Write) -> io::Result<()
     }
 }
 
-fn text(args: &RunArgs, report: &Report) -> String {
+/// What the terminal shows, painted.
+fn text(args: &RunArgs, report: &Report, limits: &VerdictLimits, json: Option<&Path>) -> String {
     let layout = table::Layout {
         width: print::width(),
         verbose: args.verbose,
+        colour: true,
     };
     let mut text = table::render(report, layout);
     if !report.gates.is_empty() {
         text.push('\n');
         text.push_str(&gate::describe(&report.gates));
+    }
+    if let Some(next) = next::next(report, limits, json) {
+        text.push_str(&format!("\n{next}\n"));
     }
     text
 }

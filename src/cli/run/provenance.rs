@@ -257,6 +257,9 @@ impl<'a> Provenance<'a> {
         if self.args.time {
             flags.push("--time".to_owned());
         }
+        if self.args.repeat > 1 {
+            flags.extend(["--repeat".to_owned(), self.args.repeat.to_string()]);
+        }
         if self.args.allow_nonfinite {
             flags.push("--allow-nonfinite".to_owned());
         }

@@ -104,6 +104,7 @@ impl Settings {
         };
         products.check(args, &recipes)?;
         check_time(args)?;
+        check_repeat(args)?;
         chain::check_seeds(args)?;
         let against = against(&known.mix, &names.against)?;
         let faults = fault::faults(args, &against)?;
@@ -244,6 +245,41 @@ fn check_time(args: &RunArgs) -> anyhow::Result<()> {
     ensure!(
         !args.time,
         "--time does not go with {other}; it times what suite mix measures, so drop one of the two"
+    );
+    Ok(())
+}
+
+/// The most repeats: what changes once in a thousand runs is not found by chance.
+const MAX_REPEATS: usize = 1000;
+
+/// A sweep and a crosscheck compare what they run with something else.
+fn check_repeat(args: &RunArgs) -> anyhow::Result<()> {
+    let repeat = args.repeat;
+    ensure!(
+        (1..=MAX_REPEATS).contains(&repeat),
+        "--repeat {repeat}: expected 1 to {MAX_REPEATS}; give the number of times that every case is run"
+    );
+    if repeat == 1 {
+        return Ok(());
+    }
+    let other = match (&args.sweep, args.crosscheck) {
+        (Some(_), _) => Some("--sweep"),
+        (None, true) => Some("--crosscheck"),
+        (None, false) => None,
+    };
+    if let Some(other) = other {
+        bail!("--repeat does not go with {other}, which has no rows for it; drop one of the two");
+    }
+    let suites = args.suites();
+    ensure!(
+        suites.iter().any(|suite| suite.repeats()),
+        "--repeat {repeat}: suite {} runs its cases once; name mix, recombine, chain or indexer with --suite, or leave \
+         --repeat out",
+        suites
+            .iter()
+            .map(|suite| suite.name())
+            .collect::<Vec<_>>()
+            .join(", ")
     );
     Ok(())
 }

@@ -114,3 +114,71 @@ fn a_sweep_of_what_nobody_can_use_is_not_good() {
         assert_eq!(is_good(&report, &limits), good, "{filling:?}");
     }
 }
+
+/// A kernel whose sums come out otherwise every time, as with atomics.
+#[test]
+fn repeats_of_a_device_are_compared_with_the_first() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    let calls = std::sync::Arc::new(AtomicU32::new(0));
+    let kernels = move |emulate: &Emulate, recipe: &MixRecipe, inputs: &MixInputs<'_>| {
+        let mut mix = emulate.mix(recipe, inputs)?;
+        if recipe.name == "tf32" {
+            let call = calls.fetch_add(1, Ordering::Relaxed);
+            mix.mixes[[0, 0]] *= 1.0 + call as f32 * 1e-3;
+        }
+        Ok(mix)
+    };
+    let device = Pretend::with_kernels(Box::new(kernels));
+    let flags = "--suite mix --tokens 3 --repeat 3 --time --variants fp32,tf32";
+    let report = report_of(flags, &device).unwrap();
+    assert_eq!(report.run.repeat_flags, ["--time", "--repeat", "3"]);
+    for record in report.records.iter() {
+        let is_changed = record.key.variant == "tf32" && record.key.stage.as_deref() != Some("dot");
+        let (changed, spread) = (
+            record.measures.repeat_changed.unwrap(),
+            record.measures.rel_l2_spread.unwrap().0,
+        );
+        if !is_changed {
+            assert_eq!((changed, spread), (0, 0.0), "{}", record.key);
+        } else if record.key.stage.as_deref() == Some("mixes") {
+            assert_eq!(changed, 1, "{}", record.key);
+            assert!(spread > 0.0, "{}", record.key);
+        }
+        let has_time = record.key.stage.as_deref() == Some("dot");
+        assert_eq!(record.measures.time_us_spread.is_some(), has_time);
+    }
+    let once = report_of("--suite mix --tokens 3 --variants fp32", &device).unwrap();
+    assert!(
+        once.records
+            .iter()
+            .all(|row| row.measures.repeat_changed.is_none())
+    );
+}
+
+/// The emulator has the same bits every time, in every suite that can run again.
+#[test]
+fn repeats_of_the_emulator_change_nothing() {
+    let line = "run synthetic:tiny --quiet --suite mix,recombine,chain,indexer --layers 0-2 --tokens 3 --context 512 \
+                --repeat 2 --variants fp32,tf32,transformers";
+    let args = Line::try_parse_from(line.split_whitespace()).unwrap().run;
+    let settings = Settings::new(&args).unwrap();
+    let emulate = Emulate::new(crate::tensor_core::Arch::Sm120, settings.level);
+    let plan = plan(&args, &settings, &emulate, &[]);
+    let mut outputs = Outputs::prepare(&args, &settings).unwrap();
+    let gates = Gates::open(&args).unwrap();
+    let report = measure(&args, &settings, &plan, &gates, &mut outputs).unwrap();
+    for suite in ["mix", "recombine", "chain", "indexer"] {
+        let rows = report.records.iter().filter(|row| row.key.suite == suite);
+        let counts: Vec<u64> = rows.filter_map(|row| row.measures.repeat_changed).collect();
+        assert!(!counts.is_empty(), "{suite}");
+        assert!(
+            counts.iter().all(|count| *count == 0),
+            "{suite}: {counts:?}"
+        );
+    }
+    let spreads = report
+        .records
+        .iter()
+        .filter_map(|row| row.measures.rel_l2_spread);
+    assert!(spreads.map(|spread| spread.0).all(|spread| spread == 0.0));
+}

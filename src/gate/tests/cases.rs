@@ -365,3 +365,87 @@ fn a_baseline_of_something_else_is_no_baseline() {
         ),
     ]);
 }
+
+/// A row of a device whose repeats were so far apart.
+fn repeated(report: &mut Report, backend: &str, value: f64, spread: Option<f64>) {
+    rename_backend(report, backend, "sm_120");
+    change(report, |measures| {
+        measures.rel_l2 = Some(Value(value));
+        measures.rel_l2_spread = spread.map(Value);
+    });
+}
+
+#[test]
+fn what_lies_within_the_repeats_of_a_device_is_no_change() {
+    run(vec![
+        case!(
+            "within the baseline's spread",
+            RATIO,
+            |r| repeated(r, "cuda", 2.9e-4, None),
+            baseline | r | repeated(r, "cuda", 2e-4, Some(1e-4)),
+            Pass
+        ),
+        case!(
+            "within the report's spread",
+            RATIO,
+            |r| repeated(r, "cuda", 2.9e-4, Some(1e-4)),
+            baseline | r | repeated(r, "cuda", 2e-4, Some(0.0)),
+            Pass
+        ),
+        case!(
+            "beyond floor and spread",
+            RATIO,
+            |r| repeated(r, "cuda", 3.2e-4, Some(1e-4)),
+            baseline | r | repeated(r, "cuda", 2e-4, Some(1e-4)),
+            Fail("by more than 1e-6 and the 1e-4 between repeats")
+        ),
+        case!(
+            "no spread",
+            RATIO,
+            |r| repeated(r, "cuda", 2.9e-4, Some(0.0)),
+            baseline | r | repeated(r, "cuda", 2e-4, Some(0.0)),
+            Fail("by more than a factor 1.1 and by more than 1e-6")
+        ),
+        case!(
+            "the emulator has no spread to speak of",
+            RATIO,
+            |r| repeated(r, "emulate", 2.9e-4, Some(1e-4)),
+            baseline | r | repeated(r, "emulate", 2e-4, Some(1e-4)),
+            Fail("is worse than the baseline's 2e-4")
+        ),
+    ]);
+}
+
+#[test]
+fn a_spread_that_is_no_number_widens_nothing() {
+    run(vec![
+        case!(
+            "NaN in the report",
+            RATIO,
+            |r| repeated(r, "cuda", 2e-4, Some(f64::NAN)),
+            baseline | r | repeated(r, "cuda", 2e-4, Some(1e-4)),
+            Fail("rel_l2 is NaN apart between repeats")
+        ),
+        case!(
+            "NaN in the baseline",
+            RATIO,
+            |r| repeated(r, "cuda", 2e-4, Some(1e-4)),
+            baseline | r | repeated(r, "cuda", 2e-4, Some(f64::NAN)),
+            Fail("rel_l2 is NaN apart between repeats")
+        ),
+        case!(
+            "infinite",
+            RATIO,
+            |r| repeated(r, "cuda", 2e-4, None),
+            baseline | r | repeated(r, "cuda", 2e-4, Some(f64::INFINITY)),
+            Fail("rel_l2 is inf apart between repeats")
+        ),
+        case!(
+            "a bare baseline holds it too",
+            "",
+            |r| repeated(r, "cuda", 2e-4, Some(f64::NAN)),
+            baseline | r | repeated(r, "cuda", 2e-4, None),
+            Fail("rel_l2 is NaN apart between repeats")
+        ),
+    ]);
+}

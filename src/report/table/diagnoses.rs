@@ -1,10 +1,10 @@
 //! Known bugs of the indexer, and what explains them and what else no rounding explains.
 
-use super::{Report, cell, plain_table, printable};
+use super::{ABSENT, Report, cell, plain_table, printable};
 use crate::report::{
     Diagnosis,
     number::{plain, sci, share},
-    wrap,
+    style, wrap,
 };
 
 const HEADER: [&str; 8] = [
@@ -48,7 +48,9 @@ fn line(found: &Diagnosis) -> Vec<String> {
         found.certificates.to_string(),
         bound,
         cell(Some(found.recall.0), |value| plain(value, 3)),
-        found.verdict.map_or("-", |class| class.word()).to_owned(),
+        found
+            .verdict
+            .map_or_else(|| ABSENT.to_owned(), style::verdict),
         match found.is_named {
             Some(true) => "yes",
             Some(false) => "no",

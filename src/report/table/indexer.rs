@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use comfy_table::Table;
-
 use super::{
-    ABSENT, Record, Report, cell, plain_table, printable, shorten, table_width, verdict_of,
+    ABSENT, Columns, NARROW, Record, Report, bound_cell, cell, cell_where, plain_table, printable,
+    shorten, table_width, verdict_of,
 };
 use crate::report::{
     number::{plain, sci_within, share},
@@ -18,6 +17,31 @@ const HEADER: [&str; 10] = [
     "variant", "logits", "bound", "k", "recall", "worst", "value", "in 2k", "gap/err", "verdict",
 ];
 
+/// What stands before the verdict where a window has room for it: column, measure, what it is.
+const MORE: [(&str, &str, &str); 5] = [
+    ("p1", "recall_p1", "1st percentile of recall over queries"),
+    (
+        "tied",
+        "tie_adjusted_recall",
+        "recall where keys that tie with the k-th count as right",
+    ),
+    (
+        "jaccard",
+        "jaccard",
+        "keys in both sets over keys in either",
+    ),
+    (
+        "lost",
+        "score_mass_lost",
+        "share of the true keys' positive scores not selected",
+    ),
+    (
+        "inside",
+        "inside_error",
+        "keys that the logits' error can turn",
+    ),
+];
+
 /// The blocks, if the suite ran.
 pub fn render(report: &Report, width: usize) -> Option<String> {
     let of_suite = |record: &&Record| record.key.suite == SUITE;
@@ -25,13 +49,31 @@ pub fn render(report: &Report, width: usize) -> Option<String> {
     let contexts: BTreeSet<u64> = rows.iter().filter_map(|row| row.key.context).collect();
     let layers: BTreeSet<u32> = rows.iter().filter_map(|row| row.key.layer).collect();
     let negative = median(values(&rows, "negative_share"));
+    let of_context = |context| {
+        let names = variants(&report.records).into_iter();
+        names
+            .filter(|name| !of(report, name, context).is_empty())
+            .collect::<Vec<_>>()
+    };
+    // One number of columns for all contexts, which the caption describes.
+    let fits = |more: &usize| {
+        contexts.iter().all(|&context| {
+            table_width(&table(report, &of_context(context), context, None, *more)) <= width
+        })
+    };
+    let wide = (width > NARROW).then(|| (1..=MORE.len()).rev().find(fits));
+    let more = wide.flatten().unwrap_or(0);
     let caption = format!(
         "Indexer: the k keys selected against fp64's, over {} {}. logits: rel_l2; bound: largest share of the \
          interval that rounding can explain; recall: mean over queries, and the worst query's; value: the same weighed \
          by what keys score; in 2k: share of the true k among the 2k selected; gap/err: gap between neighbouring \
-         scores at the cut over the logits' error there.{}",
+         scores at the cut over the logits' error there{}.{}",
         if layers.len() == 1 { "layer" } else { "layers" },
         numbers(&layers),
+        MORE[..more]
+            .iter()
+            .map(|(name, _, what)| format!("; {name}: {what}"))
+            .collect::<String>(),
         negative.map_or_else(String::new, |share| format!(
             " {} of the q·k products are negative.",
             plain(share, 3)
@@ -39,18 +81,15 @@ pub fn render(report: &Report, width: usize) -> Option<String> {
     );
     let mut parts = vec![wrap(&caption, width, "")];
     for &context in &contexts {
-        let names: Vec<&str> = variants(&report.records)
-            .into_iter()
-            .filter(|name| !of(report, name, context).is_empty())
-            .collect();
+        let names = of_context(context);
         let queries = rows.iter().filter(|row| row.key.context == Some(context));
         let queries = queries.map(|row| row.key.tokens).max().unwrap_or_default();
-        let mut table = table(report, &names, context, None);
+        let mut table = table(report, &names, context, None, more);
         let excess = table_width(&table).saturating_sub(width);
         if excess > 0 {
             let longest = names.iter().map(|name| printable(name).chars().count());
             let room = longest.max().unwrap_or(0).saturating_sub(excess).max(8);
-            table = self::table(report, &names, context, Some(room));
+            table = self::table(report, &names, context, Some(room), more);
         }
         parts.push(format!(
             "context {context}, {queries} queries\n\n{}",
@@ -74,13 +113,25 @@ fn of<'a>(report: &'a Report, name: &str, context: u64) -> Vec<&'a Record> {
     rows
 }
 
-fn table(report: &Report, names: &[&str], context: u64, room: Option<usize>) -> Table {
+fn table(
+    report: &Report,
+    names: &[&str],
+    context: u64,
+    room: Option<usize>,
+    more: usize,
+) -> Columns {
     let lines = names.iter().flat_map(|name| {
         let shown = printable(name);
         let shown = room.map_or_else(|| shown.clone(), |room| shorten(&shown, room));
-        lines(report, name, &shown, context)
+        lines(report, name, &shown, context, more)
     });
-    plain_table(&HEADER, &[0, 9], lines)
+    let mut header = HEADER.to_vec();
+    let verdict = header.len() - 1;
+    header.splice(
+        verdict..verdict,
+        MORE[..more].iter().map(|(name, ..)| *name),
+    );
+    plain_table(&header, &[0, header.len() - 1], lines)
 }
 
 /// A table per variant, a line per row.
@@ -106,7 +157,7 @@ pub fn rows(report: &Report) -> Vec<String> {
             },
             cell(get("rel_l2"), |v| sci_within(v, 3, 8)),
             cell(get("cosine_gap"), |v| sci_within(v, 2, 7)),
-            cell(get("bound_ratio"), bound),
+            bound_cell(get("bound_ratio"), bound),
             share(get("recall").or_else(|| get("kept_at"))),
             share(get("kept_at_2k")),
         ]
@@ -121,7 +172,7 @@ pub fn rows(report: &Report) -> Vec<String> {
 }
 
 /// A line per number of keys; what does not depend on it stands in the first.
-fn lines(report: &Report, name: &str, shown: &str, context: u64) -> Vec<Vec<String>> {
+fn lines(report: &Report, name: &str, shown: &str, context: u64, more: usize) -> Vec<Vec<String>> {
     let rows = of(report, name, context);
     let logits = at_stage(&rows, "logits");
     let selected = at_stage(&rows, "top_k");
@@ -135,12 +186,12 @@ fn lines(report: &Report, name: &str, shown: &str, context: u64) -> Vec<Vec<Stri
         let of_all = |measure| mean(&values(&at_k, measure));
         let number = |value| cell(value, |v| plain(v, 4));
         let first = |text: String| if index == 0 { text } else { String::new() };
-        vec![
+        let mut line = vec![
             first(shown.to_owned()),
             first(cell(median(values(&logits, "rel_l2")), |v| {
                 sci_within(v, 2, 7)
             })),
-            first(cell(
+            first(bound_cell(
                 worst(&logits, "bound_ratio").map(|high| high.value),
                 bound,
             )),
@@ -149,9 +200,17 @@ fn lines(report: &Report, name: &str, shown: &str, context: u64) -> Vec<Vec<Stri
             number(worst(&at_k, "recall_worst").map(|low| low.value)),
             number(of_all("value_recall")),
             number(of_all("kept_at_2k")),
-            cell(of_all("margin_over_error"), |v| sci_within(v, 2, 7)),
-            first(verdict_of(report, name, SUITE)),
-        ]
+            // Infinite where there is no error at all.
+            cell_where(
+                of_all("margin_over_error"),
+                |v| !v.is_nan(),
+                |v| sci_within(v, 2, 7),
+            ),
+        ];
+        let more = MORE[..more].iter();
+        line.extend(more.map(|(_, measure, _)| number(of_all(measure))));
+        line.push(first(verdict_of(report, name, SUITE)));
+        line
     };
     if ks.is_empty() {
         return vec![vec![shown.to_owned(), ABSENT.to_owned()]];

@@ -1,8 +1,9 @@
 //! The table of suite recombine: a row per variant of what follows the sublayer.
 
-use comfy_table::Table;
-
-use super::{Report, cell, plain_table, printable, shorten, table_width, verdict_of, within_6};
+use super::{
+    Columns, Report, bound_cell, cell, plain_table, printable, shorten, table_width, verdict_of,
+    within_6,
+};
 use crate::report::{
     number::{sci, sci_within, share},
     summary::{at_stage, median, suite_rows, values, variants, worst},
@@ -44,7 +45,7 @@ pub fn render(report: &Report, width: usize) -> Option<String> {
     ))
 }
 
-fn table(report: &Report, names: &[&str], room: Option<usize>) -> Table {
+fn table(report: &Report, names: &[&str], room: Option<usize>) -> Columns {
     let rows = names.iter().map(|name| {
         let shown = printable(name);
         let shown = room.map_or_else(|| shown.clone(), |room| shorten(&shown, room));
@@ -66,7 +67,7 @@ fn row(report: &Report, name: &str, shown: String) -> Vec<String> {
         cell(high("rel_l2"), |v| sci_within(v, 3, 7)),
         number(of_streams("operand_rel_l2")),
         number(of_streams("arith_rel_l2")),
-        cell(high("bound_ratio"), bound),
+        bound_cell(high("bound_ratio"), bound),
         number(as_deployed("rel_l2")),
         cell(as_deployed("changed"), |v| within_6(sci(v, 2), v)),
         verdict_of(report, name, SUITE),

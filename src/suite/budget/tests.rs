@@ -40,6 +40,7 @@ fn with_plan<T>(variants: &[&str], tokens: usize, run: impl FnOnce(&Plan<'_>) ->
         faults: &[],
         products: &[],
         time: false,
+        repeat: 1,
         against: &catalogue::fp32(),
         layers: checkpoint.layers(),
         sites: &Site::ALL,

@@ -63,6 +63,13 @@ impl Gates {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// Adds what was read.
+    pub fn digest_update(&self, digest: &mut Sha256) {
+        if let Self::Own(weights) = self {
+            weights.digest_update(digest);
+        }
+    }
 }
 
 /// Collapses the streams that every chain has ended with.
@@ -72,8 +79,7 @@ impl Gates {
 pub fn pass(
     plan: &Plan<'_>,
     around: &Around,
-    gates: Gates,
-    digest: &mut Sha256,
+    gates: &Gates,
     sink: &mut dyn Sink,
     truth: &Truth,
     walkers: &[Walker<'_>],
@@ -81,13 +87,12 @@ pub fn pass(
     let mut head = Head::default();
     let link = match gates {
         Gates::Own(weights) => {
-            weights.digest_update(digest);
             let hc = plan.checkpoint.model().hc;
-            Some(Link::of_head(plan, padded(&weights, hc)))
+            Some(Link::of_head(plan, padded(weights, hc)))
         }
         Gates::Carried => None,
         Gates::Absent(skip) => {
-            head.skipped = Some(skip);
+            head.skipped = Some(skip.clone());
             return Ok(head);
         }
     };

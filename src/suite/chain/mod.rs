@@ -38,9 +38,20 @@ use std::fmt;
 
 pub use self::sublayer::Sublayer;
 use self::{
-    candidate::Walker, head::Gates, link::Link, rows::Rows, sublayer::StandIn, truth::Truth,
+    candidate::{Passed, Walker},
+    head::{Gates, Head},
+    link::Link,
+    rows::Rows,
+    sublayer::StandIn,
+    truth::Truth,
 };
-use super::{Plan, Progress, Skip, SuiteError, fault::Variant, read::Read, tensors::Sink};
+use super::{
+    Plan, Progress, Skip, SuiteError,
+    fault::Variant,
+    read::Read,
+    repeat::{Bits, Repeats, repeated},
+    tensors::Sink,
+};
 use crate::{
     checkpoint::{Family, Site},
     format::Format,
@@ -135,9 +146,13 @@ pub fn run(
     let order = Order::of(plan.checkpoint.model().family);
     let fp32 = catalogue::fp32();
     let mut truth = Truth::new(plan.level, &start, order);
-    let mut walkers: Vec<Walker<'_>> = variants(plan)
-        .map(|variant| Walker::new(plan, around, variant, &fp32, &start, order))
-        .collect();
+    let set_out = || -> Vec<Walker<'_>> {
+        variants(plan)
+            .map(|variant| Walker::new(plan, around, variant, &fp32, &start, order))
+            .collect()
+    };
+    let mut walkers = set_out();
+    let mut again: Vec<Vec<Walker<'_>>> = (1..plan.repeat).map(|_| set_out()).collect();
     sink.take(&tensors::Begin(&start))
         .map_err(SuiteError::Dump)?;
     let mut outcome = Outcome::default();
@@ -161,10 +176,7 @@ pub fn run(
         link.digest_update(plan, &mut outcome.read.digest);
         outcome.read.stored_as(&link.site);
         let reference = truth.pass(&link);
-        let mut passed = Vec::with_capacity(walkers.len());
-        for walker in &mut walkers {
-            passed.push(walker.pass(&link)?);
-        }
+        let passed = pass(&mut walkers, &link)?;
         outcome
             .non_finite
             .extend(passed.iter().filter_map(|passed| passed.non_finite.clone()));
@@ -173,9 +185,7 @@ pub fn run(
             around,
             link: &link,
         };
-        outcome
-            .records
-            .extend(rows.records(&truth, &reference, &walkers, &passed)?);
+        let mut records = rows.records(&truth, &reference, &walkers, &passed)?;
         let tensors = tensors::Behind {
             plan,
             link: &link,
@@ -184,22 +194,59 @@ pub fn run(
             walkers: &walkers,
             passed: &passed,
         };
+        if !again.is_empty() {
+            repeat(&mut again, &rows, &tensors, &mut records)?;
+        }
+        outcome.records.extend(records);
         sink.take(&tensors).map_err(SuiteError::Dump)?;
         progress(done + 1, total, &link.place());
     }
-    let head = head::pass(
-        plan,
-        around,
-        gates,
-        &mut outcome.read.digest,
+    gates.digest_update(&mut outcome.read.digest);
+    let mut head = Head::default();
+    let mut teams = std::iter::once(&walkers).chain(&again);
+    repeated(
+        plan.repeat,
         sink,
-        &truth,
-        &walkers,
+        &mut head,
+        |head| &mut head.records,
+        &mut |sink, head| {
+            let walkers = teams.next().map_or(&[][..], Vec::as_slice);
+            *head = head::pass(plan, around, &gates, sink, &truth, walkers)?;
+            Ok(())
+        },
     )?;
     outcome.records.extend(head.records);
     outcome.non_finite.extend(head.non_finite);
     outcome.read.skipped.extend(head.skipped);
     Ok(outcome)
+}
+
+/// All of them through one site.
+fn pass(walkers: &mut [Walker<'_>], link: &Link) -> Result<Vec<Passed>, SuiteError> {
+    walkers.iter_mut().map(|walker| walker.pass(link)).collect()
+}
+
+/// Lets those who walk the same way again through a site, and adds what they differ in to the rows of the first.
+fn repeat(
+    again: &mut [Vec<Walker<'_>>],
+    rows: &Rows<'_>,
+    first: &tensors::Behind<'_>,
+    records: &mut [Record],
+) -> Result<(), SuiteError> {
+    let mut repeats = Repeats::new(records, Bits::of(first)?);
+    for walkers in again {
+        let passed = pass(walkers, rows.link)?;
+        let (truth, reference) = (first.truth, first.reference);
+        let records = rows.records(truth, reference, walkers, &passed)?;
+        let tensors = tensors::Behind {
+            walkers,
+            passed: &passed,
+            ..*first
+        };
+        repeats.see(&records, &Bits::of(&tensors)?);
+    }
+    repeats.add_to(records);
+    Ok(())
 }
 
 /// The variants that walk: the one that all are compared with first.

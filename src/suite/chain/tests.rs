@@ -46,6 +46,7 @@ fn chain_beside(around: &Around, inputs: &Inputs, variants: &[&str], faults: &[F
         faults,
         products: &products,
         time: false,
+        repeat: 1,
         against: &catalogue::fp32(),
         layers: checkpoint.layers(),
         sites: &Site::ALL,

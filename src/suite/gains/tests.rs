@@ -57,6 +57,7 @@ fn with_plan<T>(of: Of<'_>, run: impl FnOnce(&Plan<'_>) -> T) -> T {
         faults: &[],
         products: &[],
         time: false,
+        repeat: 1,
         against: &catalogue::fp32(),
         layers: of.layers,
         sites: &Site::ALL,

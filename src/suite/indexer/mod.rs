@@ -47,7 +47,7 @@ use self::{
     rows::Rows,
     tensors::{Kept, LayerTensors},
 };
-use super::{Plan, Progress, Skip, SuiteError, read::Read, tensors::Sink};
+use super::{Plan, Progress, Skip, SuiteError, read::Read, repeat::repeated, tensors::Sink};
 use crate::{
     backend::BackendError,
     measure::interval::IntervalError,
@@ -187,15 +187,24 @@ fn run_layer(
             Some(before) => before.merge(certificate),
             None => certificate,
         });
-        let candidates = run_context(plan, own, &layer, &asked, outcome)?;
-        sink.take(&LayerTensors {
-            plan,
-            own,
-            layer: &layer,
-            asked: &asked,
-            candidates,
-        })
-        .map_err(SuiteError::Dump)?;
+        let mut run = |sink: &mut dyn Sink, outcome: &mut Outcome| {
+            let candidates = run_context(plan, own, &layer, &asked, outcome)?;
+            let tensors = LayerTensors {
+                plan,
+                own,
+                layer: &layer,
+                asked: &asked,
+                candidates,
+            };
+            sink.take(&tensors).map_err(SuiteError::Dump)
+        };
+        repeated(
+            plan.repeat,
+            sink,
+            outcome,
+            |outcome| &mut outcome.records,
+            &mut run,
+        )?;
     }
     Ok(())
 }

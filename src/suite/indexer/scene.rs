@@ -31,6 +31,7 @@ pub fn with_plan<T>(inputs: &Inputs, seed: u64, body: impl FnOnce(&Plan<'_>) -> 
         faults: &[],
         products: &[],
         time: false,
+        repeat: 1,
         against: &mixing::fp32(),
         layers: &[LAYER],
         sites: &[],

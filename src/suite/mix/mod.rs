@@ -40,6 +40,7 @@ use super::{
     case::Case,
     feed::{Fed, feed, spawn},
     read::Read,
+    repeat::{Bits, Repeats},
     tensors::Sink,
 };
 use crate::{
@@ -134,6 +135,33 @@ fn run_case<'a>(
     if plan.time {
         outcome.times.take(plan, &case, launch)?;
     }
+    let mut measured = measure(plan, case, launch)?;
+    if plan.repeat > 1 {
+        repeat(plan, launch, &mut measured)?;
+    }
+    let Measured {
+        mut records,
+        yardstick,
+        tensors,
+    } = measured;
+    for record in &mut records {
+        outcome.times.add_to(record);
+    }
+    outcome.records.extend(records);
+    outcome.yardstick.push(yardstick);
+    let truth = &tensors.projected.truth;
+    merge_certificate(&mut outcome.certificate, truth.certificate);
+    Ok(tensors)
+}
+
+/// What one run of a case gives.
+struct Measured<'a> {
+    records: Vec<Record>,
+    yardstick: Record,
+    tensors: SiteTensors<'a>,
+}
+
+fn measure<'a>(plan: &'a Plan<'a>, case: Case, launch: Launch) -> Result<Measured<'a>, SuiteError> {
     let projected = Projected::run(plan, &case, launch)?;
     let layer_inputs = layer_input::measure(plan, &case, &projected)?;
     let rows = Rows {
@@ -145,20 +173,29 @@ fn run_case<'a>(
     let records = variants
         .into_par_iter()
         .map(|((variant, outputs), layer_input)| rows.records(variant, outputs, layer_input))
-        .collect::<Result<Vec<_>, _>>()?;
-    let times = &outcome.times;
-    let timed = records.into_iter().flatten().map(|mut record| {
-        times.add_to(&mut record);
-        record
-    });
-    outcome.records.extend(timed);
-    outcome.yardstick.push(rows.yardstick(&catalogue::fp32())?);
-    merge_certificate(&mut outcome.certificate, projected.truth.certificate);
-    Ok(SiteTensors {
-        plan,
-        case,
-        projected,
+        .collect::<Result<Vec<_>, _>>()?
+        .concat();
+    let yardstick = rows.yardstick(&catalogue::fp32())?;
+    Ok(Measured {
+        records,
+        yardstick,
+        tensors: SiteTensors {
+            plan,
+            case,
+            projected,
+        },
     })
+}
+
+/// Runs the case again, and adds what the runs differ in.
+fn repeat(plan: &Plan<'_>, launch: Launch, first: &mut Measured<'_>) -> Result<(), SuiteError> {
+    let mut repeats = Repeats::new(&first.records, Bits::of(&first.tensors)?);
+    for _ in 1..plan.repeat {
+        let again = measure(plan, first.tensors.case.clone(), launch)?;
+        repeats.see(&again.records, &Bits::of(&again.tensors)?);
+    }
+    repeats.add_to(&mut first.records);
+    Ok(())
 }
 
 fn merge_certificate(total: &mut Option<Certificate>, site: Certificate) {

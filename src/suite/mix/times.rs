@@ -1,5 +1,5 @@
-//! How long the projections take: once per variant and batch, on the inputs of the first site that has
-//! such a batch. Times do not depend on what the numbers are, so every site with this batch gets them.
+//! How long the projections take: per variant and batch as often as the plan repeats, on the inputs of the first site
+//! that has such a batch. Times do not depend on what the numbers are, so every site with this batch gets them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{
     },
     measure::value::Value,
     recipe::splits::Launch,
-    report::Record,
+    report::{Record, summary::median},
     suite::{Plan, case::Case},
 };
 
@@ -23,7 +23,33 @@ pub struct Times {
     /// The sites whose inputs were timed.
     pub places: Vec<String>,
     /// By tokens, then variant.
-    batches: BTreeMap<u64, BTreeMap<String, Timing>>,
+    batches: BTreeMap<u64, BTreeMap<String, Repeated>>,
+}
+
+/// One time taken several times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Repeated {
+    /// The median of all.
+    timing: Timing,
+    /// The longest less the shortest, in microseconds; nothing of a single one.
+    spread: Option<f64>,
+}
+
+impl Repeated {
+    /// What times of one projection come to; nothing of none.
+    fn of(mut timings: Vec<Timing>) -> Option<Self> {
+        timings.sort_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
+        let (shortest, longest) = (timings.first()?, timings.last()?);
+        let spread = longest.microseconds - shortest.microseconds;
+        let all = timings.iter().map(|timing| timing.microseconds).collect();
+        Some(Self {
+            timing: Timing {
+                microseconds: median(all)?,
+                bytes: shortest.bytes,
+            },
+            spread: (timings.len() > 1).then_some(spread),
+        })
+    }
 }
 
 impl Times {
@@ -50,8 +76,10 @@ impl Times {
         let products = plan.products.iter().copied().map(Timed::Library);
         let batch = self.batches.entry(tokens).or_default();
         for timed in recipes.chain(products) {
-            let timing = hardware.time(timed, &inputs)?;
-            batch.insert(timed.name().to_owned(), timing);
+            let timings = (0..plan.repeat).map(|_| hardware.time(timed, &inputs));
+            if let Some(timing) = Repeated::of(timings.collect::<Result<_, _>>()?) {
+                batch.insert(timed.name().to_owned(), timing);
+            }
         }
         self.places.push(case.place());
         Ok(())
@@ -63,12 +91,36 @@ impl Times {
             return;
         }
         let batch = self.batches.get(&record.key.tokens);
-        let timing = batch.and_then(|batch| batch.get(&record.key.variant));
-        if let (Some(timing), Some(copy)) = (timing, self.copy) {
+        let repeated = batch.and_then(|batch| batch.get(&record.key.variant));
+        if let (Some(&Repeated { timing, spread }), Some(copy)) = (repeated, self.copy) {
             let rate = timing.gigabytes_per_second();
+            record.measures.time_us_spread = spread.map(Value);
             record.measures.time_us = Some(Value(timing.microseconds));
             record.measures.gb_per_s = Some(Value(rate));
             record.measures.copy_share = Some(Value(rate / copy));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn timings(all: &[f64]) -> Vec<Timing> {
+        let timing = |&microseconds| Timing {
+            microseconds,
+            bytes: 8,
+        };
+        all.iter().map(timing).collect()
+    }
+
+    #[test]
+    fn several_times_have_a_median_and_a_spread() {
+        assert_eq!(Repeated::of(Vec::new()), None);
+        let one = Repeated::of(timings(&[3.0])).unwrap();
+        assert_eq!((one.timing.microseconds, one.spread), (3.0, None));
+        let three = Repeated::of(timings(&[5.0, 2.0, 3.0])).unwrap();
+        assert_eq!((three.timing.microseconds, three.spread), (3.0, Some(3.0)));
+        assert_eq!(three.timing.bytes, 8);
     }
 }

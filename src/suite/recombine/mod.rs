@@ -33,6 +33,7 @@ use super::{
     case::Case,
     feed::{Fed, feed},
     read::Read,
+    repeat::repeated,
     tensors::Sink,
 };
 use crate::{recipe::RecombineRecipe, report::Record};
@@ -82,7 +83,13 @@ pub fn run(
                 place
             }
             Fed::Case(case) => {
-                run_case(plan, variants, &case, sink, &mut outcome)?;
+                repeated(
+                    plan.repeat,
+                    sink,
+                    &mut outcome,
+                    |outcome| &mut outcome.records,
+                    &mut |sink, outcome| run_case(plan, variants, &case, sink, outcome),
+                )?;
                 case.place()
             }
         };

@@ -52,6 +52,7 @@ impl Setup {
             faults: &[],
             products: &[],
             time: false,
+            repeat: 1,
             against: &catalogue::fp32(),
             layers: &self.layers,
             sites: &[Site::Attn, Site::Ffn],

@@ -39,6 +39,7 @@ fn with_plan<T>(
         faults: &[],
         products: &[],
         time: false,
+        repeat: 1,
         against: &fp32(),
         layers: &[0],
         sites: &[Site::Attn],
