@@ -13,10 +13,12 @@ mod needle;
 mod recombine;
 mod variants;
 
+pub(super) use chain::forecast;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+pub(super) use diagnoses::sentences;
 
 use super::{
-    Record, Report, Verdict,
+    Certificate, NonFinite, Record, Report, Timing, Verdict,
     number::{sci, sci_within, share},
     printable, summary,
     summary::mix_rows,
@@ -109,7 +111,8 @@ pub fn render(report: &Report, layout: Layout) -> String {
     parts.join("\n\n") + "\n"
 }
 
-fn title(report: &Report, width: usize) -> String {
+/// What was run on what, and what really ran it.
+pub(super) fn title(report: &Report, width: usize) -> String {
     let run = &report.run;
     let checkpoint = &run.checkpoint;
     let device = run.backend.device.as_ref();
@@ -212,48 +215,60 @@ fn notes(report: &Report, width: usize) -> String {
         lines.push(wrap(&printable(&verdict.sentence), width, "  "));
     }
     if let Some(certificate) = &report.certificate {
-        let text = format!(
-            "Reference: {} outputs recomputed exactly, largest difference {} of the scale.",
-            certificate.checked,
-            sci(certificate.max_rel_to_scale.0, 2)
-        );
-        lines.push(wrap(&text, width, "  "));
+        lines.push(wrap(&self::certificate(certificate), width, "  "));
     }
     for (variant, found) in &report.run.backend.probed {
         let text = format!("{variant} {found} (probed).");
         lines.push(wrap(&printable(&text), width, "  "));
     }
     if let Some(timing) = &report.timing {
-        let text = format!(
-            "Timed once per variant and batch, on the inputs of {}: the median of replays of a graph whose inputs no cache holds.",
-            timing.inputs_of.join(", ")
-        );
-        lines.push(wrap(&printable(&text), width, "  "));
+        lines.push(wrap(&self::timing(timing), width, "  "));
     }
     for note in &report.run.checkpoint.notes {
         lines.push(wrap(&printable(&format!("Note: {note}")), width, "  "));
     }
     for growth in &report.growth {
-        lines.push(wrap(&printable(&chain::forecast(growth)), width, "  "));
+        lines.push(wrap(&printable(&forecast(growth)), width, "  "));
     }
     for at in &report.non_finite {
-        let text = format!(
-            "{} ends at {}: {} of token {} is {}, the largest finite beside it {}, the streams it came with at most {}.",
-            at.variant,
-            at.place,
-            at.stage,
-            at.token,
-            at.value.0,
-            sci(at.largest.0, 3),
-            sci(at.came_with.0, 3)
-        );
-        lines.push(wrap(&printable(&text), width, "  "));
+        lines.push(wrap(&end(at), width, "  "));
     }
     for skipped in &report.skipped {
         let text = format!("Skipped: {}: {}", skipped.what, skipped.why);
         lines.push(wrap(&printable(&text), width, "  "));
     }
     lines.join("\n")
+}
+
+/// How the reference certified itself.
+pub(super) fn certificate(certificate: &Certificate) -> String {
+    format!(
+        "Reference: {} outputs recomputed exactly, largest difference {} of the scale.",
+        certificate.checked,
+        sci(certificate.max_rel_to_scale.0, 2)
+    )
+}
+
+/// How times were taken.
+pub(super) fn timing(timing: &Timing) -> String {
+    printable(&format!(
+        "Timed once per variant and batch, on the inputs of {}: the median of replays of a graph whose inputs no cache holds.",
+        timing.inputs_of.join(", ")
+    ))
+}
+
+/// Where a variant stopped being finite.
+pub(super) fn end(at: &NonFinite) -> String {
+    printable(&format!(
+        "{} ends at {}: {} of token {} is {}, the largest finite beside it {}, the streams it came with at most {}.",
+        at.variant,
+        at.place,
+        at.stage,
+        at.token,
+        at.value.0,
+        sci(at.largest.0, 3),
+        sci(at.came_with.0, 3)
+    ))
 }
 
 /// Plain where that is short, and never wider than its column.
@@ -310,7 +325,7 @@ fn table_width(table: &Table) -> usize {
 }
 
 /// Cuts out the middle: names of one family differ at the end.
-fn shorten(text: &str, room: usize) -> String {
+pub(super) fn shorten(text: &str, room: usize) -> String {
     let length = text.chars().count();
     if length <= room {
         return text.to_owned();

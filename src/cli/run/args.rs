@@ -261,4 +261,6 @@ pub enum Format {
     Md,
     /// A case per verdict and check.
     Junit,
+    /// One page to read, with figures, that needs nothing else.
+    Html,
 }
