@@ -8,7 +8,6 @@
 mod baseline;
 pub mod init;
 mod limit;
-mod reproduce;
 mod thresholds;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +16,6 @@ use thiserror::Error;
 
 use crate::report::{GateOutcome, Key, Report};
 
-pub use reproduce::reproduce;
 pub use thresholds::{Allowed, Limit, Matcher, Problem, Ratio, Thresholds, ThresholdsError};
 
 /// Why a gate has no answer. None of these is a failed check: they are bad input.

@@ -12,6 +12,7 @@ pub mod inspect;
 mod kernel_cache;
 pub mod mma;
 mod print;
+pub mod report;
 pub mod run;
 pub mod shell;
 mod step_summary;
@@ -44,6 +45,7 @@ use crate::{
     ulpdrift run CHECKPOINT --out report          CSV and JSON too\n  \
     ulpdrift gate report/report.json --init -o limits.toml\n  \
     ulpdrift gate report/report.json --thresholds limits.toml\n  \
+    ulpdrift report report/report.json -o report.html\n  \
     ulpdrift variants tf32-rz                     what that variant's arithmetic is"
 )]
 pub struct Cli {
@@ -68,6 +70,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Apply thresholds or a baseline to a report.
     Gate(gate::GateArgs),
+    /// Make a page to read of a report.
+    Report(report::ReportArgs),
     /// List the precision variants, or explain one step by step.
     Variants(variants::VariantsArgs),
     /// Write a synthetic checkpoint in the official layout.
@@ -143,6 +147,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Gate(args) => gate::run(args),
+        Command::Report(args) => report::run(args),
         Command::Variants(args) => variants::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Mma(args) => mma::run(args),

@@ -82,7 +82,7 @@ mod tests {
         );
         assert_eq!(
             said(&["ulpdrift", "run", "--format", "xml"]),
-            "invalid value 'xml' for '--format <FORMATS>'; [possible values: csv, json, md, junit]; \
+            "invalid value 'xml' for '--format <FORMATS>'; [possible values: csv, json, md, junit, html]; \
              `ulpdrift run --help` lists what there is"
         );
         assert_eq!(

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::{Allowed, GateError, Limit, Ratio, reproduce};
-use crate::report::{Breach, GateOutcome, Key, Record, Report};
+use super::{Allowed, GateError, Limit, Ratio};
+use crate::report::{Breach, GateOutcome, Key, Record, Report, reproduce};
 
 /// A report and its baseline, with their rows matched.
 pub(super) struct Pair<'a> {

@@ -2,14 +2,13 @@
 
 use std::path::Path;
 
-use super::{
-    GateError, Limit, Ratio,
-    baseline::Pair,
-    reproduce::{reproduce, reproduce_timed},
-};
+use super::{GateError, Limit, Ratio, baseline::Pair};
 use crate::{
     measure::value::Value,
-    report::{Better, Breach, GateOutcome, Improvement, Measures, Record, Report, number::exact},
+    report::{
+        Better, Breach, GateOutcome, Improvement, Measures, Record, Report, number::exact,
+        reproduce, reproduce_timed,
+    },
 };
 
 /// Applies a limit. Rows of a known bug are meant by a limit that names `fault`, and by no other.

@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use super::*;
 use crate::{
     measure::value::Value,
-    report::{Key, Measures, NonFinite, Record, Records, fixtures},
+    report::{Key, Measures, NonFinite, Record, Records, fixtures, reproduce},
 };
 
 /// What a case has to come to, with a part of the sentence that says so.
@@ -352,7 +352,7 @@ fn a_chain_is_reproduced_from_its_first_layer_on() {
         measures: Measures::default(),
     });
     report.records = Records::new(records.to_vec()).expect("two keys");
-    let command = reproduce::reproduce(&report, &key);
+    let command = reproduce(&report, &key);
     let wanted = "--suite chain --variants fp32 --layers 1-3 --residual bf16 --layer-io fp32 --sublayer rms-norm --sites-on attn --tokens";
     assert!(command.contains(wanted), "{command}");
     assert!(!command.contains("--sites "), "{command}");
@@ -361,7 +361,7 @@ fn a_chain_is_reproduced_from_its_first_layer_on() {
         inputs: "embedding".to_owned(),
         ..key.clone()
     };
-    let command = reproduce::reproduce(&report, &other);
+    let command = reproduce(&report, &other);
     assert!(
         command.contains("--sublayer shared-expert --sites-on attn"),
         "{command}"
@@ -372,7 +372,7 @@ fn a_chain_is_reproduced_from_its_first_layer_on() {
         site: None,
         ..key
     };
-    assert!(reproduce::reproduce(&report, &head).contains("--layers 1-3"));
+    assert!(reproduce(&report, &head).contains("--layers 1-3"));
 }
 
 /// What the end makes of an error needs all layers, and a perturbation is no variant's.
@@ -395,7 +395,7 @@ fn a_gain_is_reproduced_to_the_last_layer() {
     report.run.repeat_flags = ["--against", "tf32"].map(str::to_owned).to_vec();
     let behind = "--layers 2-7 --residual bf16 --layer-io fp32 --sublayer rms-norm --sites-on all --tokens 64";
     for (record, variant) in report.records.iter().zip(["tf32", "fp32"]) {
-        let command = reproduce::reproduce(&report, &record.key);
+        let command = reproduce(&report, &record.key);
         let wanted = format!("--suite gains --variants {variant} {behind}");
         assert!(command.contains(&wanted), "{command}");
         assert!(!command.contains("--against"), "{command}");

@@ -13,6 +13,7 @@ pub mod field;
 pub(crate) mod fixtures;
 mod growth;
 mod header;
+pub mod html;
 pub mod json;
 pub mod junit;
 pub mod markdown;
@@ -20,6 +21,7 @@ mod measures;
 pub mod number;
 mod outcome;
 mod record;
+mod reproduce;
 pub mod schema;
 pub mod style;
 pub mod summary;
@@ -40,6 +42,7 @@ pub use header::{
 pub use measures::{Better, Measures};
 pub use outcome::{Breach, Class, GateOutcome, Improvement, Verdict};
 pub use record::{DuplicateKey, Key, Record, Records};
+pub use reproduce::{reproduce, reproduce_timed};
 
 /// Version of the JSON layout. It grows with every change of a name or a meaning, additions
 /// included, because readers refuse what they do not know.

@@ -17,8 +17,9 @@ mod sparkline;
 mod variants;
 
 use self::columns::Columns;
+pub(super) use self::{chain::forecast, diagnoses::sentences};
 use super::{
-    Record, Report, Verdict,
+    Certificate, NonFinite, Record, Report, Timing, Verdict,
     number::{sci, sci_within, share},
     printable, style, summary,
     summary::mix_rows,
@@ -122,7 +123,8 @@ pub fn render(report: &Report, layout: Layout) -> String {
     }
 }
 
-fn title(report: &Report, width: usize) -> String {
+/// What was run on what, and what really ran it.
+pub(super) fn title(report: &Report, width: usize) -> String {
     let run = &report.run;
     let checkpoint = &run.checkpoint;
     let device = run.backend.device.as_ref();
@@ -225,28 +227,14 @@ fn notes(report: &Report, width: usize) -> String {
         lines.push(wrap(&sentence, width, "  "));
     }
     if let Some(certificate) = &report.certificate {
-        let text = format!(
-            "Reference: {} outputs recomputed exactly, largest difference {} of the scale.",
-            certificate.checked,
-            sci(certificate.max_rel_to_scale.0, 2)
-        );
-        lines.push(wrap(&text, width, "  "));
+        lines.push(wrap(&self::certificate(certificate), width, "  "));
     }
     for (variant, found) in &report.run.backend.probed {
         let text = format!("{variant} {found} (probed).");
         lines.push(wrap(&printable(&text), width, "  "));
     }
     if let Some(timing) = &report.timing {
-        let is_repeated = |record: &Record| record.measures.time_us_spread.is_some();
-        let once = match report.records.iter().any(is_repeated) {
-            true => "once per variant, batch and repeat",
-            false => "once per variant and batch",
-        };
-        let text = format!(
-            "Timed {once}, on the inputs of {}: the median of replays of a graph whose inputs no cache holds.",
-            timing.inputs_of.join(", ")
-        );
-        lines.push(wrap(&printable(&text), width, "  "));
+        lines.push(wrap(&self::timing(report, timing), width, "  "));
     }
     lines.extend(
         repeats::notes(report)
@@ -257,26 +245,52 @@ fn notes(report: &Report, width: usize) -> String {
         lines.push(wrap(&printable(&format!("Note: {note}")), width, "  "));
     }
     for growth in &report.growth {
-        lines.push(wrap(&printable(&chain::forecast(growth)), width, "  "));
+        lines.push(wrap(&printable(&forecast(growth)), width, "  "));
     }
     for at in &report.non_finite {
-        let text = format!(
-            "{} ends at {}: {} of token {} is {}, the largest finite beside it {}, the streams it came with at most {}.",
-            at.variant,
-            at.place,
-            at.stage,
-            at.token,
-            at.value.0,
-            sci(at.largest.0, 3),
-            sci(at.came_with.0, 3)
-        );
-        lines.push(wrap(&printable(&text), width, "  "));
+        lines.push(wrap(&end(at), width, "  "));
     }
     for skipped in &report.skipped {
         let text = format!("Skipped: {}: {}", skipped.what, skipped.why);
         lines.push(wrap(&printable(&text), width, "  "));
     }
     lines.join("\n")
+}
+
+/// How the reference certified itself.
+pub(super) fn certificate(certificate: &Certificate) -> String {
+    format!(
+        "Reference: {} outputs recomputed exactly, largest difference {} of the scale.",
+        certificate.checked,
+        sci(certificate.max_rel_to_scale.0, 2)
+    )
+}
+
+/// How times were taken.
+pub(super) fn timing(report: &Report, timing: &Timing) -> String {
+    let is_repeated = |record: &Record| record.measures.time_us_spread.is_some();
+    let once = match report.records.iter().any(is_repeated) {
+        true => "once per variant, batch and repeat",
+        false => "once per variant and batch",
+    };
+    printable(&format!(
+        "Timed {once}, on the inputs of {}: the median of replays of a graph whose inputs no cache holds.",
+        timing.inputs_of.join(", ")
+    ))
+}
+
+/// Where a variant stopped being finite.
+pub(super) fn end(at: &NonFinite) -> String {
+    printable(&format!(
+        "{} ends at {}: {} of token {} is {}, the largest finite beside it {}, the streams it came with at most {}.",
+        at.variant,
+        at.place,
+        at.stage,
+        at.token,
+        at.value.0,
+        sci(at.largest.0, 3),
+        sci(at.came_with.0, 3)
+    ))
 }
 
 /// Plain where that is short, and never wider than its column.
@@ -341,7 +355,7 @@ fn table_width(table: &Columns) -> usize {
 }
 
 /// Cuts out the middle: names of one family differ at the end.
-fn shorten(text: &str, room: usize) -> String {
+pub(super) fn shorten(text: &str, room: usize) -> String {
     let length = text.chars().count();
     if length <= room {
         return text.to_owned();

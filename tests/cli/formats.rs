@@ -8,7 +8,7 @@ const RUN: &str =
 #[test]
 fn every_format_is_written_at_once() {
     let scene = Scene::new();
-    let line = format!("{RUN} --out out --format csv,json,md,junit");
+    let line = format!("{RUN} --out out --format csv,json,md,junit,html");
     scene.ulpdrift(&line).exits_with(0);
     let comment = scene.read("out/report.md");
     assert!(comment.starts_with(
@@ -19,6 +19,49 @@ fn every_format_is_written_at_once() {
         junit.contains("<testsuites name=\"ulpdrift\" tests=\"2\" failures=\"0\""),
         "{junit}"
     );
+    let page = scene.read("out/report.html");
+    assert!(
+        page.starts_with("<!DOCTYPE html>") && page.contains(">SYNTHETIC</span> weights · emulate"),
+        "{page}"
+    );
+}
+
+#[test]
+fn a_page_is_made_of_a_report_and_is_that_of_the_run() {
+    let scene = Scene::new();
+    let line = format!("{RUN} --out out --format json,html");
+    scene.ulpdrift(&line).exits_with(0);
+    let page = scene.read("out/report.html");
+    scene
+        .ulpdrift("report out/report.json -o page.html")
+        .exits_with(0);
+    assert_eq!(scene.read("page.html"), page);
+    let outcome = scene.ulpdrift("report out/report.json -o -");
+    assert_eq!(outcome.stdout, page);
+    outcome.exits_with(0);
+    let outcome = scene.ulpdrift(&RUN.replace("run ", "run --format html "));
+    assert!(outcome.stdout.contains("</h1>"), "{}", outcome.stdout);
+    outcome.exits_with(0);
+}
+
+#[test]
+fn no_page_is_made_of_what_is_no_report() {
+    let scene = Scene::new()
+        .file("newer.json", r#"{"schema_version": 99, "unheard": 1}"#)
+        .file("other.json", "[]")
+        .file("old.html", "old");
+    for (line, expected) in [
+        ("report newer.json -o old.html", "has report layout 99"),
+        ("report other.json -o old.html", "is not a report"),
+        ("report none.json -o old.html", "cannot read the report"),
+        ("report newer.json", "--output"),
+    ] {
+        let refused = scene.ulpdrift(line);
+        assert!(refused.stderr.contains(expected), "{}", refused.stderr);
+        assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+        refused.exits_with(2);
+    }
+    assert_eq!(scene.read("old.html"), "old");
 }
 
 #[test]

@@ -274,4 +274,6 @@ pub enum Format {
     Md,
     /// A case per verdict and check.
     Junit,
+    /// One page to read, with figures, that needs nothing else.
+    Html,
 }

@@ -19,7 +19,7 @@ use crate::{
     report::{
         Report, csv,
         dump::{Dump, NoDump, Origin},
-        json, junit, markdown, table,
+        html, json, junit, markdown, table,
         write::{Content, OutputDir},
     },
     suite::tensors::Sink,
@@ -31,6 +31,7 @@ const CSV: &str = "report.csv";
 const JSON: &str = "report.json";
 const MD: &str = "report.md";
 const JUNIT: &str = "junit.xml";
+const HTML: &str = "report.html";
 
 /// The outputs of a run.
 pub struct Outputs {
@@ -187,6 +188,7 @@ fn file_name(format: Format) -> &'static str {
         Format::Json => JSON,
         Format::Md => MD,
         Format::Junit => JUNIT,
+        Format::Html => HTML,
     }
 }
 
@@ -196,6 +198,7 @@ fn render(format: Format, report: &Report, out: &mut dyn Write) -> io::Result<()
         Format::Json => json::write(report, out),
         Format::Md => out.write_all(markdown::render(report).as_bytes()),
         Format::Junit => junit::write(report, out),
+        Format::Html => out.write_all(html::render(report).as_bytes()),
     }
 }
 

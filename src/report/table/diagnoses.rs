@@ -61,7 +61,7 @@ fn line(found: &Diagnosis) -> Vec<String> {
 }
 
 /// One per candidate, of the first place, and how often it is the same elsewhere.
-fn sentences(diagnoses: &[Diagnosis], width: usize) -> Vec<String> {
+pub fn sentences(diagnoses: &[Diagnosis], width: usize) -> Vec<String> {
     let mut told: Vec<(&str, Option<&str>)> = Vec::new();
     let mut sentences = Vec::new();
     for one in diagnoses {

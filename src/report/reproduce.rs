@@ -4,10 +4,8 @@ use std::borrow::Cow;
 
 use wildmatch::WildMatch;
 
-use crate::{
-    recipe::{RecombineRecipe, catalogue, indexer::IndexRecipe},
-    report::{Key, Report},
-};
+use super::{Key, Report};
+use crate::recipe::{RecombineRecipe, catalogue, indexer::IndexRecipe};
 
 /// A command for a POSIX shell, built from what the report ran on and the key of one of its rows.
 #[must_use]
