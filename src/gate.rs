@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::report::{GateOutcome, Key, Report};
 
-pub use thresholds::{Allowed, Limit, Matcher, Problem, Ratio, Thresholds, ThresholdsError};
+pub use thresholds::{Allowed, Limit, Problem, Ratio, Thresholds, ThresholdsError};
 
 /// Why a gate has no answer. None of these is a failed check: they are bad input.
 #[derive(Debug, Error)]

@@ -8,6 +8,8 @@ pub mod activations;
 pub mod backend;
 pub mod checkpoint;
 pub mod cli;
+pub mod diff;
+pub mod explain;
 pub mod files;
 pub mod format;
 pub mod gate;

@@ -5,8 +5,10 @@
 
 mod absence;
 mod bugs;
+pub mod diff;
 pub mod doctor;
 pub mod exit;
+pub mod explain;
 pub mod gate;
 pub mod inspect;
 mod kernel_cache;
@@ -46,6 +48,8 @@ use crate::{
     ulpdrift gate report/report.json --init -o limits.toml\n  \
     ulpdrift gate report/report.json --thresholds limits.toml\n  \
     ulpdrift report report/report.json -o report.html\n  \
+    ulpdrift diff before/report.json report/report.json\n  \
+    ulpdrift explain report/report.json           what the numbers mean, and what would help\n  \
     ulpdrift variants tf32-rz                     what that variant's arithmetic is"
 )]
 pub struct Cli {
@@ -72,6 +76,10 @@ enum Command {
     Gate(gate::GateArgs),
     /// Make a page to read of a report.
     Report(report::ReportArgs),
+    /// Show two reports side by side: what changed, by variant, worst first.
+    Diff(diff::DiffArgs),
+    /// Say in words what a report or a row of it means, and what would help.
+    Explain(explain::ExplainArgs),
     /// List the precision variants, or explain one step by step.
     Variants(variants::VariantsArgs),
     /// Write a synthetic checkpoint in the official layout.
@@ -148,6 +156,8 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => inspect::run(args),
         Command::Gate(args) => gate::run(args),
         Command::Report(args) => report::run(args),
+        Command::Diff(args) => diff::run(args),
+        Command::Explain(args) => explain::run(args),
         Command::Variants(args) => variants::run(args),
         Command::Synth(args) => synth::run(args),
         Command::Mma(args) => mma::run(args),

@@ -4,18 +4,16 @@
 //! left out of the match. What is not the same experiment (other tensors, another backend, arch or
 //! recipe, a missing row) fails by itself, whatever the numbers say.
 
-use std::collections::HashMap;
-
 use super::{Allowed, GateError, Limit, Ratio};
-use crate::report::{Breach, GateOutcome, Key, Record, Report, reproduce};
+use crate::report::{Breach, GateOutcome, Record, Report, pairing::Rows, reproduce};
 
 /// A report and its baseline, with their rows matched.
 pub(super) struct Pair<'a> {
     pub(super) report: &'a Report,
     baseline: &'a Report,
     allow: &'a [Allowed],
-    baseline_rows: HashMap<Key, &'a Record>,
-    report_rows: HashMap<Key, &'a Record>,
+    baseline_rows: Rows<'a>,
+    report_rows: Rows<'a>,
 }
 
 /// How much worse a row may be than its baseline's where no limit says so: room for a kernel that rounds differently, and
@@ -53,16 +51,14 @@ impl<'a> Pair<'a> {
             report,
             baseline,
             allow,
-            baseline_rows: by_key(baseline, allow)?,
-            report_rows: by_key(report, allow)?,
+            baseline_rows: rows(baseline, allow)?,
+            report_rows: rows(report, allow)?,
         })
     }
 
     /// The baseline's row of the same key.
     pub(super) fn partner(&self, record: &Record) -> Option<&'a Record> {
-        self.baseline_rows
-            .get(&masked(&record.key, self.allow))
-            .copied()
+        self.baseline_rows.partner(record)
     }
 
     /// Whether both are reports of one experiment, a check per aspect.
@@ -166,10 +162,7 @@ impl<'a> Pair<'a> {
             source.is_some_and(|source| source.contains('*'))
         };
         for record in self.baseline.records.iter().filter(|row| !is_pair(row)) {
-            if !self
-                .report_rows
-                .contains_key(&masked(&record.key, self.allow))
-            {
+            if self.report_rows.partner(record).is_none() {
                 breaches.push(Breach {
                     key: Some(record.key.clone()),
                     reproduce: Some(reproduce(self.baseline, &record.key)),
@@ -229,31 +222,19 @@ fn word(aspect: Allowed) -> &'static str {
     }
 }
 
-/// The key without what may differ.
-fn masked(key: &Key, allow: &[Allowed]) -> Key {
-    let mut key = key.clone();
-    if allow.contains(&Allowed::Backend) {
-        key.backend.clear();
-    }
-    if allow.contains(&Allowed::Arch) {
-        key.arch.clear();
-    }
-    key
-}
-
-fn by_key<'a>(
-    report: &'a Report,
-    allow: &[Allowed],
-) -> Result<HashMap<Key, &'a Record>, GateError> {
-    let mut rows = HashMap::with_capacity(report.records.len());
-    for record in report.records.iter() {
-        if rows.insert(masked(&record.key, allow), record).is_some() {
-            let words: Vec<&str> = allow.iter().copied().map(word).collect();
-            return Err(GateError::Ambiguous {
-                allowed: format!("{words:?}"),
-                key: Box::new(record.key.clone()),
-            });
+/// The rows, whatever may differ.
+fn rows<'a>(report: &'a Report, allow: &[Allowed]) -> Result<Rows<'a>, GateError> {
+    let field = |aspect: &Allowed| match aspect {
+        Allowed::Backend => Some("backend"),
+        Allowed::Arch => Some("arch"),
+        Allowed::Digest | Allowed::Recipes | Allowed::Rows => None,
+    };
+    let without: Vec<&'static str> = allow.iter().filter_map(field).collect();
+    Rows::new(&report.records, &without).map_err(|record| {
+        let words: Vec<&str> = allow.iter().copied().map(word).collect();
+        GateError::Ambiguous {
+            allowed: format!("{words:?}"),
+            key: Box::new(record.key.clone()),
         }
-    }
-    Ok(rows)
+    })
 }

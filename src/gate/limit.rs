@@ -6,7 +6,7 @@ use super::{GateError, Limit, Ratio, baseline::Pair};
 use crate::{
     measure::value::Value,
     report::{
-        Better, Breach, GateOutcome, Improvement, Measures, Record, Report, number::exact,
+        Better, Breach, GateOutcome, Improvement, Matcher, Measures, Record, Report, number::exact,
         reproduce, reproduce_timed,
     },
 };
@@ -19,14 +19,7 @@ pub(super) fn apply(
     pair: Option<&Pair<'_>>,
 ) -> Result<GateOutcome, GateError> {
     let check = limit.to_string();
-    let names_faults = limit
-        .matchers
-        .iter()
-        .any(|matcher| matcher.field == "fault");
-    let is_meant = |record: &&Record| {
-        (names_faults || record.key.fault.is_none())
-            && limit.matchers.iter().all(|m| m.is_match(&record.key))
-    };
+    let is_meant = |record: &&Record| Matcher::all_match(&limit.matchers, &record.key);
     let rows: Vec<&Record> = report.records.iter().filter(is_meant).collect();
     if rows.is_empty() {
         return Err(GateError::Unmatched {

@@ -29,11 +29,10 @@ use std::{
 use serde::Deserialize;
 use thiserror::Error;
 use toml::{Spanned, Table, Value};
-use wildmatch::WildMatch;
 
 use crate::{
     files,
-    report::{Better, Key, Measures, number::exact},
+    report::{Better, Key, Matcher, Measures, number::exact},
     verdict::VerdictLimits,
 };
 
@@ -51,24 +50,6 @@ pub enum Allowed {
     Recipes,
     /// Rows of the baseline that the report has no more.
     Rows,
-}
-
-/// A condition on one field of a record's key.
-#[derive(Clone, Debug)]
-pub struct Matcher {
-    /// The field.
-    pub field: &'static str,
-    /// Globs of which one has to match.
-    any_of: Vec<WildMatch>,
-}
-
-impl Matcher {
-    /// Whether the record is meant. A field the record does not have matches nothing.
-    #[must_use]
-    pub fn is_match(&self, key: &Key) -> bool {
-        key.get(self.field)
-            .is_some_and(|text| self.any_of.iter().any(|glob| glob.matches(&text)))
-    }
 }
 
 impl Limit {
@@ -120,10 +101,8 @@ impl fmt::Display for Limit {
             f.write_str("every row")?;
         }
         for (index, matcher) in self.matchers.iter().enumerate() {
-            let globs: Vec<String> = matcher.any_of.iter().map(|glob| glob.pattern()).collect();
-            let globs = crate::report::printable(&globs.join("|"));
             let gap = if index == 0 { "" } else { " " };
-            write!(f, "{gap}{}={globs}", matcher.field)?;
+            write!(f, "{gap}{matcher}")?;
         }
         write!(f, ": {}", self.measure)?;
         for (name, bound) in [("max", self.max), ("min", self.min)] {
@@ -352,16 +331,16 @@ fn matcher(field: &'static str, value: &Value) -> Result<Matcher, Problem> {
         found: value.to_string(),
     };
     let one = |value: &Value| match value {
-        Value::String(glob) => Ok(WildMatch::new(glob)),
-        Value::Integer(number) => Ok(WildMatch::new(&number.to_string())),
+        Value::String(glob) => Ok(glob.clone()),
+        Value::Integer(number) => Ok(number.to_string()),
         _ => Err(wrong()),
     };
-    let any_of = match value {
+    let globs: Vec<String> = match value {
         Value::Array(list) if list.is_empty() => return Err(wrong()),
         Value::Array(list) => list.iter().map(one).collect::<Result<_, _>>()?,
         single => vec![one(single)?],
     };
-    Ok(Matcher { field, any_of })
+    Ok(Matcher::any_of(field, &globs))
 }
 
 fn measure(table: &Table) -> Result<&'static str, Problem> {

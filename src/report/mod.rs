@@ -16,10 +16,13 @@ mod header;
 pub mod html;
 pub mod json;
 pub mod junit;
+mod kernel;
 pub mod markdown;
+mod matcher;
 mod measures;
 pub mod number;
 mod outcome;
+pub mod pairing;
 mod record;
 mod reproduce;
 pub mod schema;
@@ -39,6 +42,8 @@ pub use growth::{Growth, HeldOut};
 pub use header::{
     Backend, Certificate, Checkpoint, Host, NonFinite, Run, Skipped, Timing, Tool, WeightKind,
 };
+pub use kernel::{Kernel, Recipe};
+pub use matcher::Matcher;
 pub use measures::{Better, Measures};
 pub use outcome::{Breach, Class, GateOutcome, Improvement, Verdict};
 pub use record::{DuplicateKey, Key, Record, Records};

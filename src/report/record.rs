@@ -40,6 +40,17 @@ macro_rules! key {
                     _ => None,
                 }
             }
+
+            /// The key without some fields: what is left tells which rows are alike but for these.
+            #[must_use]
+            pub fn without(&self, fields: &[&str]) -> Self {
+                Self {
+                    $($name: match fields.contains(&stringify!($name)) {
+                        true => Default::default(),
+                        false => self.$name.clone(),
+                    },)*
+                }
+            }
         }
     };
 }

@@ -63,7 +63,7 @@ const SWEEPS: [(&str, &str); 2] = [
 const NARROW: usize = 80;
 
 /// What stands where a measure does not apply.
-const ABSENT: &str = "-";
+pub(crate) const ABSENT: &str = "-";
 
 /// The whole text, with a final newline.
 #[must_use]
@@ -342,7 +342,7 @@ fn verdict_of(report: &Report, name: &str, suite: &str) -> String {
 }
 
 /// Columns apart by a blank, numbers to the right, the `left` columns to the left.
-fn plain_table(
+pub(crate) fn plain_table(
     header: &[&str],
     left: &[usize],
     rows: impl Iterator<Item = Vec<String>>,
@@ -350,12 +350,12 @@ fn plain_table(
     Columns::new(header, left, rows)
 }
 
-fn table_width(table: &Columns) -> usize {
+pub(crate) fn table_width(table: &Columns) -> usize {
     table.width()
 }
 
 /// Cuts out the middle: names of one family differ at the end.
-pub(super) fn shorten(text: &str, room: usize) -> String {
+pub(crate) fn shorten(text: &str, room: usize) -> String {
     let length = text.chars().count();
     if length <= room {
         return text.to_owned();

@@ -120,7 +120,15 @@ fn shells_and_man_know_every_command() {
     let scene = Scene::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let outcome = scene.ulpdrift(&format!("completions {shell}"));
-        for word in ["run", "gate", "variants", "needle-margins", "step-summary"] {
+        for word in [
+            "run",
+            "gate",
+            "diff",
+            "explain",
+            "variants",
+            "needle-margins",
+            "step-summary",
+        ] {
             assert!(
                 outcome.stdout.contains(word),
                 "{shell} does not know {word}"

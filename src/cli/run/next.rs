@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::is_sound;
 use crate::{
-    gate::{Thresholds, init, reproduce},
+    gate::{Thresholds, init},
     report::{
         Class, Record, Report, Verdict, WeightKind,
         number::sci,
-        printable,
+        printable, reproduce,
         summary::{at_stage, median, suite_rows, values, worst},
     },
     verdict::VerdictLimits,

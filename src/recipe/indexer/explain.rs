@@ -10,9 +10,21 @@ use crate::{
     tensor_core::Arch,
 };
 
-/// The steps of a recipe, in the order they happen.
+/// The steps of a recipe, in the order they happen, on every arch.
 #[must_use]
 pub fn steps(recipe: &IndexRecipe) -> Vec<String> {
+    around(recipe, reduction(recipe))
+}
+
+/// The steps of a recipe on one arch.
+#[must_use]
+pub fn steps_on(recipe: &IndexRecipe, arch: Arch) -> Vec<String> {
+    let steps = recipe.reduction.on(arch, recipe.has_key_scale());
+    around(recipe, vec![format!("heads: {}", reduce(&steps))])
+}
+
+/// What comes before and after the reduction of the heads.
+fn around(recipe: &IndexRecipe, reduction: Vec<String>) -> Vec<String> {
     let mut steps = vec![
         format!("linears: {}", linears(recipe.linears)),
         format!("q: {}", query(&recipe.query)),
@@ -24,7 +36,7 @@ pub fn steps(recipe: &IndexRecipe) -> Vec<String> {
             storage(recipe.dot)
         ),
     ];
-    steps.extend(reduction(recipe));
+    steps.extend(reduction);
     steps.push(format!("logit: {}", output(recipe.output)));
     steps.push(format!("selection: {}", selection(recipe)));
     steps

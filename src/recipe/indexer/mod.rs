@@ -163,6 +163,29 @@ impl Quantiser {
         }
     }
 
+    /// Bytes of `width` values as they multiply, with the scales that stay apart.
+    #[must_use]
+    pub fn bytes(self, width: usize) -> usize {
+        let values = match self.format() {
+            Format::F32 | Format::Tf32 => 4 * width,
+            Format::Bf16 | Format::F16 => 2 * width,
+            Format::E2m1 => width / 2,
+            _ => width,
+        };
+        let scales = match self {
+            Self::E4m3 { block, scale, .. } if self.keeps_scales() => {
+                let each = match scale {
+                    ScaleFormat::F32 => 4,
+                    ScaleFormat::Ue8m0 => 1,
+                };
+                width.div_ceil(block.max(1)) * each
+            }
+            Self::Mxfp4 { .. } if self.keeps_scales() => width.div_ceil(32),
+            _ => 0,
+        };
+        values + scales
+    }
+
     /// Whether scales stay apart from what multiplies.
     #[must_use]
     pub fn keeps_scales(self) -> bool {
@@ -441,5 +464,39 @@ impl IndexRecipe {
     #[must_use]
     pub fn name_in(title: &str) -> Option<&str> {
         title.strip_prefix(TITLE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: 128 codes of a byte and a scale of four, or of one; 64 bytes of half-byte codes and four scales of one.
+    #[test]
+    fn bytes_of_a_key() {
+        let e4m3 = |scale, held| Quantiser::E4m3 {
+            scale,
+            block: 128,
+            scaling: Scaling::Divide,
+            held,
+        };
+        let fp4 = Quantiser::Mxfp4 {
+            floor: Floor::LeastNormal,
+            scaling: Scaling::Divide,
+            ties: Ties::Even,
+            held: Held::Codes,
+        };
+        for (quantiser, bytes) in [
+            (Quantiser::F32, 512),
+            (Quantiser::Tf32, 512),
+            (Quantiser::Bf16, 256),
+            (Quantiser::F16, 256),
+            (e4m3(ScaleFormat::F32, Held::Codes), 132),
+            (e4m3(ScaleFormat::Ue8m0, Held::Codes), 129),
+            (e4m3(ScaleFormat::F32, Held::Values), 256),
+            (fp4, 68),
+        ] {
+            assert_eq!(quantiser.bytes(128), bytes, "{quantiser:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::report::style;
 
 /// Rows of cells, the header first if there is one.
-pub(super) struct Columns {
+pub(crate) struct Columns {
     rows: Vec<Vec<String>>,
     /// The columns that stand to the left; numbers stand to the right.
     left: Vec<usize>,
@@ -34,12 +34,12 @@ impl Columns {
     }
 
     /// Columns of the terminal that it takes, a blank between cells.
-    pub(super) fn width(&self) -> usize {
+    pub(crate) fn width(&self) -> usize {
         self.widths.iter().sum::<usize>() + self.widths.len().saturating_sub(1)
     }
 
     /// The text, without blanks at the end of a line and without a final newline.
-    pub(super) fn trim_fmt(&self) -> String {
+    pub(crate) fn trim_fmt(&self) -> String {
         let lines: Vec<String> = self.rows.iter().map(|row| self.line(row)).collect();
         lines.join("\n")
     }
