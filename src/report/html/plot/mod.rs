@@ -200,7 +200,8 @@ impl Canvas<'_> {
     /// The mark of a series, its middle at a point.
     fn mark(&self, look: Look, (x, y): Point) {
         let ink = look.ink();
-        match look.0 % 5 {
+        // Series of one colour differ in their marks as well.
+        match (look.0 + look.0 / SERIES) % 5 {
             0 => {
                 let style = stand_in(ink, Dash::None).filled();
                 let _ = self.area.draw(&Circle::new((x, y), 4, style));
