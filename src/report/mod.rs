@@ -102,13 +102,14 @@ pub struct Report {
     pub host: Option<Host>,
 }
 
-/// Text from outside, safe to print: control characters are escaped, so that a name can neither
-/// break a line nor drive a terminal.
+/// Text from outside, safe to print: control characters and those that turn a line round are escaped, so that a name can
+/// neither break a line, nor drive a terminal, nor change what stands beside it.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
+        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if turns || c.is_control() {
             safe.extend(c.escape_default());
         } else {
             safe.push(c);

@@ -28,6 +28,10 @@ impl Axis {
         let (low, high) = (low / room, high * room);
         let decades = libm::log10(high / low);
         let steps: &[f64] = match decades {
+            ..0.4 => &[
+                1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.2, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0,
+                6.0, 7.0, 8.0, 9.0,
+            ],
             ..1.3 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
             ..2.6 => &[1.0, 2.0, 5.0],
             _ => &[1.0],
@@ -115,7 +119,7 @@ impl Axis {
     /// Whether a number has a place on it.
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {
-        value.is_finite() && (!self.is_log || value > 0.0)
+        (self.low..=self.high).contains(&value)
     }
 
     fn scaled(&self, value: f64) -> f64 {

@@ -142,6 +142,10 @@ fn draw_cells(canvas: &Canvas<'_>, grid: &Grid, scale: &Scale, row: &HeatRow, y:
     }
     if let Some(worst) = worst(row) {
         let (from, to) = (grid.x(worst), grid.x(worst + 1) - 1);
+        if to - from > 6 {
+            // On a colour that hides the one, the other is seen.
+            canvas.frame((from + 2, y + 2), (to - 2, y + CELL - 3), Ink::Page);
+        }
         canvas.frame((from, y), (to, y + CELL - 1), Ink::Text);
     }
 }

@@ -26,7 +26,7 @@ pub use lines::{Labels, Line, Lines, Mark};
 pub use rows::{Bars, BarsRow, Dots, DotsRow, Histogram, HistogramRow};
 
 /// Colours of series; beyond them lines are dashed.
-const SERIES: usize = 8;
+const SERIES: usize = 10;
 /// Steps of the heat map's scale.
 const HEAT: usize = 16;
 /// The font size of a figure, in its own pixels.
@@ -183,7 +183,7 @@ impl Canvas<'_> {
     }
 
     fn frame(&self, from: Point, to: Point, ink: Ink) {
-        let style = stand_in(ink, Dash::None).stroke_width(2);
+        let style = stand_in(ink, Dash::None).stroke_width(1);
         let _ = self.area.draw(&Rectangle::new([from, to], style));
     }
 
@@ -200,7 +200,8 @@ impl Canvas<'_> {
     /// The mark of a series, its middle at a point.
     fn mark(&self, look: Look, (x, y): Point) {
         let ink = look.ink();
-        match look.0 % 5 {
+        // Series of one colour differ in their marks as well.
+        match (look.0 + look.0 / SERIES) % 5 {
             0 => {
                 let style = stand_in(ink, Dash::None).filled();
                 let _ = self.area.draw(&Circle::new((x, y), 4, style));

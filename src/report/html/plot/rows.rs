@@ -31,7 +31,8 @@ impl Layout {
             },
             Size::Narrow => Self {
                 size,
-                left: 8,
+                // Half of the first tick's number is before it.
+                left: 18,
                 right: size.width() - BEHIND,
                 room: 44,
             },

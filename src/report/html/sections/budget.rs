@@ -19,22 +19,24 @@ const SUITE: &str = "budget";
 /// Stages in the order of the operation.
 const STAGES: [&str; 6] = ["mixes", "pre", "post", "comb", "y_bf16", "streams"];
 
-/// What the rows over all of one measure come to.
+/// The source of a row that is of all sources together.
 const TOTAL: &str = "total";
+
+/// The least share that has a place in a bar.
+const SEEN: f64 = 0.005;
 
 pub fn section(report: &Report) -> Option<Section> {
     let names = names_in(report, SUITE);
-    let mut sources: Vec<&str> = Vec::new();
-    let all = report.records.iter().filter(|row| row.key.suite == SUITE);
-    for source in all.filter_map(|row| row.key.source.as_deref()) {
-        if source != TOTAL && !sources.contains(&source) {
-            sources.push(source);
-        }
-    }
     let stages: Vec<Stage<'_>> = STAGES
         .into_iter()
         .filter_map(|stage| Stage::of(report, stage, &names))
         .collect();
+    let mut sources: Vec<&str> = Vec::new();
+    for source in stages.iter().flat_map(Stage::seen) {
+        if !sources.contains(&source) {
+            sources.push(source);
+        }
+    }
     if stages.is_empty() {
         return None;
     }
@@ -93,18 +95,36 @@ impl<'a> Stage<'a> {
         })
     }
 
-    fn shown(&self, sources: &[&str]) -> maud::Markup {
-        let present: Vec<&str> = sources
-            .iter()
-            .filter(|source| {
-                self.budgets
-                    .iter()
-                    .any(|budget| !budget.of(source).is_empty())
-            })
-            .copied()
-            .collect();
+    /// Every source and pair of sources, in the order of the rows.
+    fn sources(&self) -> Vec<&'a str> {
+        let mut sources: Vec<&str> = Vec::new();
+        let rows = self.budgets.iter().flat_map(|budget| &budget.rows);
+        for source in rows.filter_map(|row| row.key.source.as_deref()) {
+            if source != TOTAL && !sources.contains(&source) {
+                sources.push(source);
+            }
+        }
+        sources
+    }
+
+    /// The sources that can be seen in a bar; what is no number can.
+    fn seen(&self) -> Vec<&'a str> {
+        let mut sources = self.sources();
+        sources.retain(|source| {
+            let mut shares = self
+                .budgets
+                .iter()
+                .filter_map(|budget| budget.median(source, "share"));
+            shares.any(|share| share.is_nan() || share >= SEEN)
+        });
+        sources
+    }
+
+    /// `all` are the sources of every stage, so that each has one colour.
+    fn shown(&self, all: &[&str]) -> maud::Markup {
+        let present = self.seen();
         let look = |source: &str| {
-            let place = sources.iter().position(|other| *other == source);
+            let place = all.iter().position(|other| *other == source);
             Look(place.unwrap_or(0))
         };
         let row = |budget: &Budget<'_>| BarsRow {
@@ -118,7 +138,7 @@ impl<'a> Stage<'a> {
         let figure = Bars {
             rows: self.budgets.iter().map(row).collect(),
         };
-        let mut keys = legend(sources, true);
+        let mut keys = legend(all, true);
         keys.retain(|key| present.iter().any(|source| printable(source) == key.name));
         Shown {
             id: format!("figure-budget-{}", self.name.replace('_', "-")),
@@ -127,7 +147,7 @@ impl<'a> Stage<'a> {
             figure: &figure,
             legend: keys,
             labelled: false,
-            table: self.table(&present),
+            table: self.table(&self.sources()),
         }
         .render()
     }

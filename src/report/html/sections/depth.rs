@@ -101,7 +101,9 @@ fn with_law(line: Line, growth: &Growth) -> Line {
 fn figure(lines: &[Line]) -> Option<Lines> {
     let measured = lines.iter().flat_map(|line| &line.points).copied();
     let expected = lines.iter().flat_map(|line| &line.fit).copied();
-    let all: Vec<(f64, f64)> = measured.chain(expected).collect();
+    let forecasts = lines.iter().filter_map(|line| line.forecast);
+    let forecasts = forecasts.flat_map(|(depth, spread)| spread.map(|error| (depth, error)));
+    let all: Vec<(f64, f64)> = measured.chain(expected).chain(forecasts).collect();
     if !all
         .iter()
         .any(|(_, error)| error.is_finite() && *error > 0.0)

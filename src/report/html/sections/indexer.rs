@@ -30,12 +30,13 @@ pub fn section(report: &Report) -> Option<Section> {
         body: html! {
             p {
                 "The k keys that the indexer selects against those of fp64, over " (counted(all.layers, "layer"))
-                ". Recall is the share of the true k among the selected, the mean over queries."
+                ". Recall is the share of the true k among the selected, the mean over queries; value weighs it by what keys \
+                 score, in 2k is it among the 2k selected."
                 @if let Some(share) = negative { " " (plain(share, 3)) " of the products of q and k are negative." }
             }
             @for &k in &all.ks { (all.recall(k)) }
             (all.margins())
-            (all.table().render())
+            (all.table().folded())
         },
     })
 }
@@ -212,21 +213,25 @@ impl<'a> Selections<'a> {
             let middle = median(values.clone());
             HistogramRow {
                 name: printable(name),
-                look: Look(number % 8),
+                look: Look(number),
                 note: cell(middle, |middle| sci(middle, 2)),
                 values,
             }
         };
         let mut rows: Vec<HistogramRow> = self.names.iter().enumerate().map(row).collect();
         rows.retain(|row| !row.values.is_empty());
+        if rows.is_empty() {
+            return html! {};
+        }
         let all = || rows.iter().flat_map(|row| row.values.iter().copied());
         let title = "margin over error, logarithmic";
-        let Some(x) = Axis::log(title, all().chain([1.0]), Axis::power) else {
+        let edges = edges(all());
+        let Some(x) = Axis::log(title, edges.iter().copied(), Axis::count) else {
             return html! {};
         };
         let figure = Histogram {
             x,
-            edges: edges(all()),
+            edges,
             rows,
             threshold: 1.0,
         };
@@ -305,8 +310,7 @@ impl<'a> Selections<'a> {
     }
 }
 
-const CAPTION: &str = "Indexer: rel_l2 of the logits, largest share of the interval that rounding can explain, recall (mean and \
-    worst query; value: weighed by what keys score; in 2k: among the 2k selected), and gap at the cut over the error there";
+const CAPTION: &str = "Indexer: logits, recall and margins by variant, context and k";
 
 /// From a round number below the least share to 1.
 fn shares_axis(title: &str, shares: impl Iterator<Item = f64>) -> Axis {
