@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Case, check, good, refused};
+use super::{check, good, refused};
 use crate::support::{Directory, Raw};
 
 const FILE: &str = "a.safetensors";

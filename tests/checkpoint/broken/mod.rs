@@ -9,7 +9,11 @@ mod header;
 mod index;
 mod tensors;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 use assert_cmd::Command;
 
@@ -151,7 +155,8 @@ pub fn check(cases: Vec<Case>, least: usize) {
     assert!(cases.len() >= least, "{} cases", cases.len());
     let names: BTreeSet<&str> = cases.iter().map(|case| case.name).collect();
     assert_eq!(names.len(), cases.len(), "a name comes twice");
-    for case in &cases {
-        case.check();
-    }
+    // All of them, so that one run shows everything that is wrong.
+    let fails = |case: &&Case| catch_unwind(AssertUnwindSafe(|| case.check())).is_err();
+    let failed: Vec<&str> = cases.iter().filter(fails).map(|case| case.name).collect();
+    assert!(failed.is_empty(), "failed: {failed:?}");
 }

@@ -67,22 +67,26 @@ fn hyper_connections() {
                 "two sites of different widths",
                 &["[24, 64]", "expected [24, 32]"],
                 with("layers.0.hc_ffn_fn", "F32", &[24, 64], 24 * 64 * 4),
-            ),
+            )
+            .but_shown(),
             refused(
                 "a base of 16",
                 &["[16]", "expected [24]"],
                 with(BASE, "F32", &[16], 64),
-            ),
+            )
+            .but_shown(),
             refused(
                 "one scale",
                 &["[1]", "expected [3]"],
                 with("layers.0.hc_attn_scale", "F32", &[1], 4),
-            ),
+            )
+            .but_shown(),
             refused(
                 "a scale that is a scalar",
                 &["[]", "expected [3]"],
                 with("layers.0.hc_attn_scale", "F32", &[], 4),
-            ),
+            )
+            .but_shown(),
             typed("whole numbers for weights", "I32", 96),
             typed("doubles for weights", "F64", 192),
             typed("FP8 for weights", "F8_E4M3", 24),
