@@ -10,7 +10,7 @@ use std::{
 use crate::scene::{BINARY, Scene};
 
 const RUN: &str =
-    "run synthetic:tiny --tokens 256 --out out --dump dump --format csv,json,md,junit";
+    "run synthetic:tiny --tokens 256 --out out --dump dump --format csv,json,html,md,junit";
 const KILLS: u32 = 24;
 
 fn is_temporary(name: &str) -> bool {
