@@ -290,30 +290,20 @@ fn the_full_shapes_of_flash() {
 
 #[test]
 fn rows_of_the_embedding() {
+    const EMBEDDING: [&str; 4] = ["--suite", "chain", "--inputs", "embedding"];
     let scene = Scene::tiny();
-    let plain = tiny().join("plain");
-    let embedding = |checkpoint: &Path| {
-        let out = scene.path("report");
-        let mut command = scene.command();
-        command.arg("run").arg(checkpoint).args([
-            "--suite",
-            "chain",
-            "--inputs",
-            "embedding",
-            "--tokens",
-            "5",
-            "-q",
-        ]);
-        let output = command.arg("--out").arg(&out).output().unwrap();
-        (output, out)
+    let with_rows = |with: &str| {
+        let output = scene.run_fetch(&["--with", with]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
     };
-    assert!(
-        scene
-            .run_fetch(&["--with", "embed-rows=0"])
-            .status
-            .success()
-    );
-    let (output, _) = embedding(&scene.path("out"));
+    with_rows("embed-rows=0");
+    let mut command = scene.command();
+    let output = command
+        .args(["run", "out", "--tokens", "4"])
+        .args(EMBEDDING)
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -322,31 +312,53 @@ fn rows_of_the_embedding() {
     );
     // The sentence says what to do.
     let with = said
-        .split("ulpdrift fetch ")
+        .split("fetch --with ")
         .nth(1)
         .and_then(|rest| rest.split('`').next())
         .unwrap();
     fs::remove_dir_all(scene.path("out")).unwrap();
-    scene.hub.forget();
-    let with: Vec<&str> = with.split(' ').collect();
-    let output = scene.run_fetch(&with);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
+    with_rows(with);
+    let plain = tiny().join("plain");
+    assert_eq!(
+        scene.records(&scene.path("out"), &EMBEDDING),
+        scene.records(&plain, &EMBEDDING)
     );
-    let (output, out) = embedding(&scene.path("out"));
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let rows = read_json(&out.join("report.json"))["records"].clone();
-    let (output, out) = embedding(&plain);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    assert_eq!(read_json(&out.join("report.json"))["records"], rows);
+}
+
+#[test]
+fn arguments_that_make_no_sense() {
+    let scene = Scene::tiny();
+    for (arguments, found) in [
+        (
+            vec!["fetch", "model", "--out", "out"],
+            "\"model\" is not a repository of a hub; give ORG/MODEL",
+        ),
+        (
+            vec!["fetch", "org/model", "--out", "out", "--with", "experts"],
+            "--with \"experts\": there is no such part",
+        ),
+        (
+            vec![
+                "fetch",
+                "org/model",
+                "--out",
+                "out",
+                "--endpoint",
+                "hub.example",
+            ],
+            "the endpoint \"hub.example\" cannot be asked",
+        ),
+        (
+            vec!["fetch", "org/model", "--out", "out", "--jobs", "0"],
+            "invalid value '0' for '--jobs <N>'",
+        ),
+        (vec!["fetch", "org/model"], "--out <DIR>"),
+    ] {
+        let output = scene.command().args(&arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains(found), "{said}");
+    }
+    assert!(scene.hub.seen().is_empty());
 }

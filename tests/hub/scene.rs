@@ -155,7 +155,7 @@ impl Scene {
             .command()
             .arg("run")
             .arg(checkpoint)
-            .args(["--tokens", "4", "-q", "--out"])
+            .args(["--tokens", "4", "--variants", "fp32,bf16", "-q", "--out"])
             .arg(&report)
             .args(more)
             .output()

@@ -11,8 +11,8 @@ use std::{
 use serde_json::{Value, json};
 use ulpdrift::checkpoint::{Group, SyntheticModel, parse_layers, write_synthetic};
 
-/// Bytes between the wanted tensors: what is joined, what is not, and what makes a checkpoint of gigabytes.
-const FILLERS: [u64; 4] = [256, 16 << 10, 1 << 20, 40 << 20];
+/// Bytes between the wanted tensors: what is joined, what is not, and what makes a checkpoint large.
+const FILLERS: [u64; 4] = [256, 16 << 10, 1 << 20, 8 << 20];
 
 /// A tensor of the checkpoint that the hub's is made of.
 struct Tensor {
