@@ -116,7 +116,7 @@ impl Checkpoint {
             && located.dtype == "I64"
         {
             self.visit(located, &mut Vec::new(), |piece| {
-                bytes.extend_from_slice(piece)
+                bytes.extend_from_slice(piece);
             })?;
         }
         let values = bytes.as_chunks::<8>().0.iter();

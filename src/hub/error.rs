@@ -230,7 +230,7 @@ pub enum HubError {
         /// The repository.
         repository: String,
         /// What is wrong with it.
-        error: CheckpointError,
+        error: Box<CheckpointError>,
     },
     /// A shard that is named like something else.
     #[error(
@@ -244,7 +244,7 @@ pub enum HubError {
     },
     /// The target cannot be used.
     #[error("--out: {0}")]
-    Out(CheckpointError),
+    Out(Box<CheckpointError>),
     /// No hyper-connections, or no embedding.
     #[error("{repository} has no {what}; {advice}")]
     Lacking {

@@ -78,7 +78,7 @@ impl Fetch<'_> {
     pub(super) fn defect(&self, error: crate::checkpoint::CheckpointError) -> HubError {
         HubError::Checkpoint {
             repository: self.request.repository.name.clone(),
-            error,
+            error: Box::new(error),
         }
     }
 
@@ -100,7 +100,7 @@ impl Fetch<'_> {
 /// If the target is in use, the hub does not give what is asked for, or the disk does not take it. The target is
 /// not touched then.
 pub fn fetch(request: &Request, tell: Listener<'_>) -> Result<Fetched, HubError> {
-    let target = vacant(&request.out).map_err(HubError::Out)?;
+    let target = vacant(&request.out).map_err(|error| HubError::Out(Box::new(error)))?;
     let part = part_of(&target)?;
     let line = Line {
         client: Client::new(&request.endpoint, request.token.clone())?,

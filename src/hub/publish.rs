@@ -42,10 +42,10 @@ pub(super) fn publish(
     Checkpoint::open(&content.to_string_lossy()).map_err(|error| fetch.defect(error))?;
     sync_directory(&content)?;
     fs::rename(&content, target).map_err(|error| {
-        HubError::Out(CheckpointError::Unwritable {
+        HubError::Out(Box::new(CheckpointError::Unwritable {
             path: target.to_owned(),
             reason: format!("{error}; choose another directory"),
-        })
+        }))
     })?;
     if let Some(parent) = target
         .parent()
