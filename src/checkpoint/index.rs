@@ -14,16 +14,16 @@ use super::{
 };
 
 /// The file name of the index in a checkpoint directory.
-pub(super) const FILE_NAME: &str = "model.safetensors.index.json";
+pub(crate) const FILE_NAME: &str = "model.safetensors.index.json";
 
 /// Far above any published index (72,317 tensors are 6 MB), far below what hurts.
-const LARGEST: u64 = 1 << 29;
+pub(crate) const LARGEST: u64 = 1 << 29;
 
 /// A parsed index.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(crate) struct Index {
     /// Tensor name → shard file name.
-    pub(super) weight_map: BTreeMap<String, String>,
+    pub(crate) weight_map: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -34,7 +34,7 @@ struct IndexFile {
 
 impl Index {
     /// Reads and checks the index at `path`.
-    pub(super) fn read(path: &Path) -> Result<Self, CheckpointError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, CheckpointError> {
         let broken = |found: String, advice| CheckpointError::Index {
             path: path.to_owned(),
             found,

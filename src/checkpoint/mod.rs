@@ -20,14 +20,14 @@
 //! | `write` | a synthetic checkpoint on disk |
 //! | `inventory`, `stats` | what `inspect` shows |
 
-mod config;
+pub(crate) mod config;
 mod dtype;
 mod embedding;
 mod error;
 mod family;
 mod hc;
 mod head;
-mod index;
+pub(crate) mod index;
 mod indexer;
 mod indexer_model;
 mod inventory;
@@ -57,11 +57,13 @@ pub use indexer_model::IndexerModel;
 pub use inventory::{Inventory, Item};
 pub use matrix::{Fp8Blocks, Linear};
 pub use names::Group;
+pub(crate) use names::{IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX, is_embedding};
 pub use rope::{Rope, Yarn};
 pub use shared_expert::SharedExpert;
 pub use site::{NonFinite, Site, SourceKind};
 pub use stats::{ReadBuffers, TensorStats};
 pub use synthetic::SyntheticModel;
+pub(crate) use write::vacant;
 pub use write::{Written, parse_layers, write_synthetic};
 
 use layers::{evidence, set_mtp_aside};

@@ -26,6 +26,9 @@ use super::{
 /// The format's own limit on the header.
 const LARGEST_HEADER: u64 = 100_000_000;
 
+/// As many first bytes of a file as it takes to know how long its header is, and what it is if it has none.
+pub(crate) const START: u64 = 64;
+
 /// The metadata key that marks synthetic weights.
 pub(super) const SYNTHETIC_KEY: &str = "ulpdrift_synthetic";
 
@@ -69,27 +72,41 @@ enum HeaderValue {
     Other(serde_json::Value),
 }
 
-impl Shard {
-    /// Opens `path` and checks its header.
-    pub(crate) fn open(path: &Path) -> Result<Self, CheckpointError> {
-        let length = regular_file_length(path)?;
-        let unreadable = |error| CheckpointError::unreadable(path, &error);
-        let file = File::open(path).map_err(unreadable)?;
-        let header = read_header(path, &file, length)?;
-        let data_start = 8 + header.len() as u64;
+/// What a header says, checked.
+#[derive(Debug)]
+pub(crate) struct Header {
+    /// Where the data begin: behind the header.
+    pub(crate) data_start: u64,
+    /// Tensor name → where it lies.
+    pub(crate) entries: BTreeMap<String, Entry>,
+    /// The texts that the writer added; what else it put there is nothing the format knows.
+    pub(crate) metadata: BTreeMap<String, String>,
+    /// Whether it says that the weights are synthetic.
+    pub(crate) synthetic: bool,
+}
+
+impl Header {
+    /// Checks the JSON of a header in a file of `length` bytes; `path` is for messages.
+    pub(crate) fn parse(path: &Path, json: &[u8], length: u64) -> Result<Self, CheckpointError> {
+        let data_start = 8 + json.len() as u64;
         let broken = |found| CheckpointError::Header {
             path: path.to_owned(),
             found,
         };
         let values: UniqueMap<HeaderValue> =
-            serde_json::from_slice(&header).map_err(|error| broken(format!("{error}")))?;
+            serde_json::from_slice(json).map_err(|error| broken(format!("{error}")))?;
 
-        let mut entries = BTreeMap::new();
-        let mut synthetic = false;
+        let mut header = Self {
+            data_start,
+            entries: BTreeMap::new(),
+            metadata: BTreeMap::new(),
+            synthetic: false,
+        };
         for (name, value) in values.0 {
             match value {
                 HeaderValue::Other(metadata) if name == "__metadata__" => {
-                    synthetic = metadata.get(SYNTHETIC_KEY).is_some();
+                    header.synthetic = metadata.get(SYNTHETIC_KEY).is_some();
+                    header.metadata = texts(&metadata);
                 }
                 HeaderValue::Tensor(_) if name == "__metadata__" => {}
                 HeaderValue::Other(_) => {
@@ -100,17 +117,40 @@ impl Shard {
                 }
                 HeaderValue::Tensor(raw) => {
                     let entry = check_entry(&name, raw).map_err(broken)?;
-                    entries.insert(name, entry);
+                    header.entries.insert(name, entry);
                 }
             }
         }
-        check_layout(path, &entries, length - data_start)?;
+        check_layout(path, &header.entries, length.saturating_sub(data_start))?;
+        Ok(header)
+    }
+}
+
+/// The entries of metadata that are texts.
+fn texts(metadata: &serde_json::Value) -> BTreeMap<String, String> {
+    let entries = metadata.as_object().into_iter().flatten();
+    entries
+        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+        .collect()
+}
+
+impl Shard {
+    /// Opens `path` and checks its header.
+    pub(crate) fn open(path: &Path) -> Result<Self, CheckpointError> {
+        let length = regular_file_length(path)?;
+        let unreadable = |error| CheckpointError::unreadable(path, &error);
+        let file = File::open(path).map_err(unreadable)?;
+        let mut start = vec![0_u8; length.min(START) as usize];
+        file.read_exact_at(&mut start, 0).map_err(unreadable)?;
+        let mut json = vec![0_u8; header_length(path, &start, length)? as usize];
+        file.read_exact_at(&mut json, 8).map_err(unreadable)?;
+        let header = Header::parse(path, &json, length)?;
         Ok(Self {
             path: path.to_owned(),
             file,
-            data_start,
-            entries,
-            synthetic,
+            data_start: header.data_start,
+            entries: header.entries,
+            synthetic: header.synthetic,
         })
     }
 
@@ -243,15 +283,17 @@ pub(super) fn foreign_format(start: &[u8]) -> Option<ForeignFormat> {
         .map(|(_, format)| format)
 }
 
-/// Reads the header's JSON, or tells what the file is instead.
+/// How long the JSON of the header is, which begins at byte 8, or what the file is instead: `start` is its first
+/// [`START`] bytes, or all of them, `length` how many it has.
 ///
 /// The length is judged before the magic bytes: 0x80 0x02 begins a pickle, but also the length of
 /// a 640-byte header.
-fn read_header(path: &Path, file: &File, length: u64) -> Result<Vec<u8>, CheckpointError> {
-    let unreadable = |error| CheckpointError::unreadable(path, &error);
-    let mut start = vec![0_u8; length.min(64) as usize];
-    file.read_exact_at(&mut start, 0).map_err(unreadable)?;
-    let not_safetensors = |found: String| match foreign_format(&start) {
+pub(crate) fn header_length(
+    path: &Path,
+    start: &[u8],
+    length: u64,
+) -> Result<u64, CheckpointError> {
+    let not_safetensors = |found: String| match foreign_format(start) {
         Some(foreign) => CheckpointError::NotSafetensors {
             path: path.to_owned(),
             found: format!("it is {}", foreign.name),
@@ -287,7 +329,7 @@ fn read_header(path: &Path, file: &File, length: u64) -> Result<Vec<u8>, Checkpo
         ));
     }
     if header_length > length - 8 {
-        if foreign_format(&start).is_some() {
+        if foreign_format(start).is_some() {
             return Err(not_safetensors(String::new()));
         }
         return Err(CheckpointError::Truncated {
@@ -298,9 +340,7 @@ fn read_header(path: &Path, file: &File, length: u64) -> Result<Vec<u8>, Checkpo
             ),
         });
     }
-    let mut header = vec![0_u8; header_length as usize];
-    file.read_exact_at(&mut header, 8).map_err(unreadable)?;
-    Ok(header)
+    Ok(header_length)
 }
 
 /// Checks one entry in itself: dimensions, dtype and byte span must agree.
