@@ -12,8 +12,7 @@ use serde_json::Value;
 
 use crate::scene::{BINARY, Scene};
 
-const RUN: &str =
-    "run synthetic:tiny --tokens 64 --out out --dump dump --format csv,json,html,md,junit";
+const RUN: &str = "run synthetic:tiny --suite mix,chain --variants fp32,bf16 --tokens 64 --out out --dump dump --format csv,json,html,md,junit";
 const KILLS: u32 = 24;
 
 fn is_temporary(name: &str) -> bool {
