@@ -89,6 +89,7 @@ impl Case {
             faults: &[],
             products: &[],
             time: false,
+            repeat: 1,
             against: &mixing::fp32(),
             layers: &[LAYER],
             sites: &[],

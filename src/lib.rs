@@ -13,6 +13,7 @@ pub mod explain;
 pub mod files;
 pub mod format;
 pub mod gate;
+pub mod hub;
 pub mod measure;
 pub mod random;
 pub mod ranking;

@@ -16,11 +16,11 @@ use super::{
 };
 
 /// Larger than any real configuration, lists of what is not quantised included.
-const LARGEST: u64 = 1 << 21;
+pub(crate) const LARGEST: u64 = 1 << 21;
 
 /// What `config.json` says, where it says it.
 #[derive(Debug, Default)]
-pub(super) struct Config {
+pub(crate) struct Config {
     pub(super) model_type: Option<String>,
     pub(super) hidden_size: Option<usize>,
     pub(super) hc_mult: Option<usize>,
@@ -47,7 +47,7 @@ pub(super) struct Config {
 
 impl Config {
     /// Reads `path`; `None` if there is no such file.
-    pub(super) fn read(path: &Path) -> Result<Option<Self>, CheckpointError> {
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, CheckpointError> {
         if fs::symlink_metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
             return Ok(None);
         }
@@ -146,7 +146,7 @@ impl Reader<'_> {
 
     fn weight_block(&self) -> Result<Option<[usize; 2]>, CheckpointError> {
         const KEY: &str = "weight_block_size";
-        const LARGEST: u64 = 1 << 20;
+        pub(crate) const LARGEST: u64 = 1 << 20;
         let quantization = self.get("quantization_config");
         let Some(value) = quantization
             .and_then(|quantization| quantization.get(KEY))

@@ -1,5 +1,8 @@
 //! Rows of the token embedding. The tensor is the largest of all those of interest, a gigabyte in a real
-//! checkpoint: only the rows asked for are read, or made.
+//! checkpoint: only the rows asked for are read, or made. A fetched checkpoint may have some of the rows only:
+//! `embed.weight.rows`, of the tokens `embed.weight.row_ids` out of `embed.weight.tokens`.
+
+use std::collections::BTreeSet;
 
 use ndarray::{Array2, ArrayView2};
 use sha2::Sha256;
@@ -7,7 +10,7 @@ use sha2::Sha256;
 use super::{
     Checkpoint, CheckpointError, NonFinite, StoredType,
     locate::{Located, Place},
-    names::EMBEDDING,
+    names::{EMBEDDING, IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX},
     values,
 };
 
@@ -20,6 +23,25 @@ pub struct Vocabulary {
     pub stored: StoredType,
 }
 
+/// The embedding, as far as it is there.
+struct Embedding<'a> {
+    located: &'a Located,
+    /// How many tokens the whole has.
+    tokens: usize,
+    /// The tokens whose rows are there, ascending; all of them where there is no list.
+    ids: Option<Vec<u64>>,
+}
+
+impl Embedding<'_> {
+    /// Which row of the tensor is a token's.
+    fn row(&self, token: u64) -> Option<u64> {
+        match &self.ids {
+            None => Some(token),
+            Some(ids) => ids.binary_search(&token).ok().map(|row| row as u64),
+        }
+    }
+}
+
 impl Checkpoint {
     /// How many tokens the embedding has, and how it is stored; reads none of it.
     ///
@@ -27,24 +49,96 @@ impl Checkpoint {
     ///
     /// If there is no embedding, or it has another width or type.
     pub fn vocabulary(&self) -> Result<Vocabulary, CheckpointError> {
-        let located = self
-            .tensor(EMBEDDING)
+        let embedding = self
+            .embedding_there()?
             .ok_or_else(|| CheckpointError::Lacking {
                 spec: self.source.clone(),
                 missing: EMBEDDING.to_owned(),
                 needed: "the chain's beginning".to_owned(),
                 advice: "choose other --inputs, or complete the checkpoint",
             })?;
+        Ok(Vocabulary {
+            tokens: embedding.tokens,
+            stored: self.check_embedding(&embedding)?,
+        })
+    }
+
+    /// The type of the embedding, if it has the width of this model.
+    fn check_embedding(&self, embedding: &Embedding<'_>) -> Result<StoredType, CheckpointError> {
+        let located = embedding.located;
         let stored = values::plain_float(located)?;
-        let tokens = located.shape.first().copied().unwrap_or(0);
-        values::check_shape(&self.model, located, &[tokens, self.model.hidden])?;
-        Ok(Vocabulary { tokens, stored })
+        let rows = located.shape.first().copied().unwrap_or(0);
+        values::check_shape(&self.model, located, &[rows, self.model.hidden])?;
+        Ok(stored)
+    }
+
+    /// The tensor of the embedding, or of some of its rows.
+    fn embedding_tensor(&self) -> Option<&Located> {
+        let rows = format!("{EMBEDDING}{ROWS_SUFFIX}");
+        self.tensor(EMBEDDING).or_else(|| self.tensor(&rows))
+    }
+
+    /// The embedding, or what there is of it.
+    fn embedding_there(&self) -> Result<Option<Embedding<'_>>, CheckpointError> {
+        let Some(located) = self.embedding_tensor() else {
+            return Ok(None);
+        };
+        let rows = located.shape.first().copied().unwrap_or(0);
+        if self.tensor(EMBEDDING).is_some() {
+            return Ok(Some(Embedding {
+                located,
+                tokens: rows,
+                ids: None,
+            }));
+        }
+        let ids = self.whole_numbers(IDS_SUFFIX)?;
+        let tokens = self.whole_numbers(TOKENS_SUFFIX)?;
+        match tokens[..] {
+            [tokens] if ids.len() == rows && ids.is_sorted_by(|a, b| a < b) && ids.last() < Some(&tokens) => {
+                Ok(Some(Embedding {
+                    located,
+                    tokens: tokens as usize,
+                    ids: Some(ids),
+                }))
+            }
+            _ => Err(CheckpointError::Unsupported {
+                tensor: located.stored.clone(),
+                found: format!("has {rows} rows, but {IDS_SUFFIX} and {TOKENS_SUFFIX} beside it do not say of which tokens"),
+                expected: "expected as many ascending ids, and a number above them: fetch the checkpoint again".to_owned(),
+            }),
+        }
+    }
+
+    /// The values of one of the tensors beside the rows; none if it is not there or of another type.
+    fn whole_numbers(&self, suffix: &str) -> Result<Vec<u64>, CheckpointError> {
+        let mut bytes = Vec::new();
+        if let Some(located) = self.tensor(&format!("{EMBEDDING}{suffix}"))
+            && located.dtype == "I64"
+        {
+            self.visit(located, &mut Vec::new(), |piece| {
+                bytes.extend_from_slice(piece);
+            })?;
+        }
+        let values = bytes.as_chunks::<8>().0.iter();
+        Ok(values.map(|value| u64::from_le_bytes(*value)).collect())
+    }
+
+    /// Whether the embeddings of these tokens are there; reads none of them.
+    ///
+    /// # Errors
+    ///
+    /// If one of them is not, naming all those that are missing, or there is no embedding.
+    pub fn check_embeddings(&self, tokens: &[u64]) -> Result<(), CheckpointError> {
+        match self.embedding_there()? {
+            Some(embedding) => self.require_rows(&embedding, tokens),
+            None => self.vocabulary().map(drop),
+        }
     }
 
     /// Feeds the embeddings that were used to a digest, before all layers, as
     /// [`super::HcWeights::digest_update`] does the weights of a site.
     pub fn embedding_digest_update(&self, digest: &mut Sha256, rows: ArrayView2<'_, f32>) {
-        let stored = self.tensor(EMBEDDING).map_or("", |located| &located.dtype);
+        let stored = self.embedding_tensor().map_or("", |located| &located.dtype);
         values::feed(digest, EMBEDDING, stored, rows.shape(), rows.iter());
     }
 
@@ -60,33 +154,60 @@ impl Checkpoint {
         rows: &[u64],
         nonfinite: NonFinite,
     ) -> Result<Option<Array2<f32>>, CheckpointError> {
-        let Some(located) = self.tensor(EMBEDDING) else {
+        let Some(embedding) = self.embedding_there()? else {
             return Ok(None);
         };
-        let Vocabulary { tokens, stored } = self.vocabulary()?;
-        let hidden = self.model.hidden;
+        let stored = self.check_embedding(&embedding)?;
+        self.require_rows(&embedding, rows)?;
+        let (located, hidden) = (embedding.located, self.model.hidden);
         let mut result = Array2::zeros((rows.len(), hidden));
         let (mut bytes, mut decoded) = (vec![0; hidden * stored.bytes()], Vec::new());
-        for (&row, mut result) in rows.iter().zip(result.rows_mut()) {
-            if row >= tokens as u64 {
-                return Err(CheckpointError::NoSuchRow {
-                    tensor: located.stored.clone(),
-                    file: located.file.clone(),
-                    rows: tokens,
-                    row,
-                });
-            }
+        for (&token, mut result) in rows.iter().zip(result.rows_mut()) {
+            let row = embedding.row(token).unwrap_or_default();
             self.read_row(located, row, &mut bytes)?;
             decoded.clear();
             stored.decode_into(&bytes, &mut decoded);
             if nonfinite == NonFinite::Refuse {
-                values::refuse_nonfinite(&decoded, located, &format!("token {row}"))?;
+                values::refuse_nonfinite(&decoded, located, &format!("token {token}"))?;
             }
             for (value, &decoded) in result.iter_mut().zip(&decoded) {
                 *value = decoded;
             }
         }
         Ok(Some(result))
+    }
+
+    /// The tokens must be of the vocabulary, and their rows here: if not, all those that are missing are named.
+    fn require_rows(
+        &self,
+        embedding: &Embedding<'_>,
+        tokens: &[u64],
+    ) -> Result<(), CheckpointError> {
+        let located = embedding.located;
+        if let Some(&row) = tokens
+            .iter()
+            .find(|&&token| token >= embedding.tokens as u64)
+        {
+            return Err(CheckpointError::NoSuchRow {
+                tensor: located.stored.clone(),
+                file: located.file.clone(),
+                rows: embedding.tokens,
+                row,
+            });
+        }
+        let absent: BTreeSet<u64> = tokens
+            .iter()
+            .copied()
+            .filter(|&token| embedding.row(token).is_none())
+            .collect();
+        if absent.is_empty() {
+            return Ok(());
+        }
+        let absent: Vec<String> = absent.iter().map(ToString::to_string).collect();
+        Err(CheckpointError::RowsAbsent {
+            spec: self.source.clone(),
+            absent: absent.join(","),
+        })
     }
 
     /// Fills `bytes` with a row of that many bytes.

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use super::names::EMBEDDING;
+
 /// Why a checkpoint could not be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
@@ -331,6 +333,14 @@ pub enum CheckpointError {
         rows: usize,
         /// The row asked for.
         row: u64,
+    },
+    /// Rows of an embedding of which only others are here.
+    #[error("{} has only some rows of {EMBEDDING}, and not those of the tokens {absent}; fetch these too (`ulpdrift fetch --with embed-rows={absent}`), or choose other --inputs", quoted(.spec))]
+    RowsAbsent {
+        /// The argument as given.
+        spec: String,
+        /// The tokens, with commas between.
+        absent: String,
     },
     /// A `synthetic:` name that does not exist.
     #[error("there is no synthetic model {}; choose among flash, pro, v4.1 and tiny", quoted(.0))]

@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, BufReader, Read},
+    io::{self, BufReader, Read, Write},
     os::unix::fs::FileExt,
     path::Path,
 };
@@ -130,6 +130,30 @@ impl Header {
             entries: scan.entries,
             synthetic: scan.synthetic,
         })
+    }
+}
+
+impl Header {
+    /// As [`Header::read`], of the JSON text of a header whose file of `length` bytes is elsewhere.
+    pub(crate) fn parse(
+        path: &Path,
+        json: &[u8],
+        length: u64,
+        keep: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, CheckpointError> {
+        let unwritable = |error| CheckpointError::unreadable(path, &error);
+        let header = json.len() as u64;
+        let mut file = tempfile::tempfile().map_err(unwritable)?;
+        file.write_all(&header.to_le_bytes())
+            .and_then(|()| file.write_all(json))
+            .map_err(unwritable)?;
+        let extent = Extent {
+            path,
+            file: &file,
+            header,
+            length,
+        };
+        Self::read(&extent, keep)
     }
 }
 

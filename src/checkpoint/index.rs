@@ -22,10 +22,10 @@ use super::{
 };
 
 /// The file name of the index in a checkpoint directory.
-pub(super) const FILE_NAME: &str = "model.safetensors.index.json";
+pub(crate) const FILE_NAME: &str = "model.safetensors.index.json";
 
 /// Far above any published index (72,317 tensors are 6 MB), far below what hurts.
-const LARGEST: u64 = 100_000_000;
+pub(crate) const LARGEST: u64 = 100_000_000;
 
 /// Far more shards than any checkpoint has.
 const MOST_SHARDS: usize = 1 << 16;
@@ -38,18 +38,18 @@ const AGAIN: &str = "download it again";
 
 /// A parsed index.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     /// Tensor of interest → shard file name.
-    pub(super) weight_map: BTreeMap<String, String>,
+    pub(crate) weight_map: BTreeMap<String, String>,
     /// Every shard.
-    pub(super) files: BTreeSet<String>,
+    pub(crate) files: BTreeSet<String>,
     /// How many tensors it names, those of no interest included.
-    pub(super) total: usize,
+    pub(crate) total: usize,
 }
 
 impl Index {
     /// Reads and checks the index at `path`; of its tensors those are kept whose names `keep` is true of.
-    pub(super) fn read(path: &Path, keep: &dyn Fn(&str) -> bool) -> Result<Self, CheckpointError> {
+    pub(crate) fn read(path: &Path, keep: &dyn Fn(&str) -> bool) -> Result<Self, CheckpointError> {
         let broken = |found: String, advice| CheckpointError::Index {
             path: path.to_owned(),
             found,

@@ -21,7 +21,7 @@
 //! | `write` | a synthetic checkpoint on disk |
 //! | `inventory`, `stats`, `dense` | what `inspect` shows |
 
-mod config;
+pub(crate) mod config;
 mod dense;
 mod dtype;
 mod embedding;
@@ -31,9 +31,9 @@ mod family;
 mod gather;
 mod hc;
 mod head;
-mod header;
+pub(crate) mod header;
 mod hub_cache;
-mod index;
+pub(crate) mod index;
 mod indexer;
 mod indexer_model;
 mod inventory;
@@ -64,11 +64,13 @@ pub use indexer_model::IndexerModel;
 pub use inventory::{Inventory, Item};
 pub use matrix::{Fp8Blocks, Linear};
 pub use names::Group;
+pub(crate) use names::{IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX, is_embedding, is_mtp};
 pub use rope::{Rope, Yarn};
 pub use shared_expert::SharedExpert;
 pub use site::{NonFinite, Site, SourceKind};
 pub use stats::{ReadBuffers, TensorStats};
 pub use synthetic::SyntheticModel;
+pub(crate) use write::vacant;
 pub use write::{Written, parse_layers, write_synthetic};
 
 use layers::{evidence, set_mtp_aside};

@@ -42,6 +42,15 @@ impl Group {
     pub fn of(name: &str) -> Option<Self> {
         canonical(name).map(|canonical| canonical.group)
     }
+
+    /// Whether a run that names no suite reads it.
+    #[must_use]
+    pub fn is_usual(self) -> bool {
+        match self {
+            Self::Hc | Self::Head | Self::Norm | Self::Indexer => true,
+            Self::Embedding | Self::SharedExpert | Self::Mtp => false,
+        }
+    }
 }
 
 /// A tensor of interest under its official name.
@@ -106,6 +115,23 @@ pub(super) fn indexer_name(layer: u32, part: &str) -> String {
 /// The official name of the token embedding.
 pub(super) const EMBEDDING: &str = "embed.weight";
 
+/// Behind the embedding's name, where only some of its rows are there: these, the tokens they are of, and how many
+/// tokens the whole has.
+const ROW_SUFFIXES: [&str; 3] = [ROWS_SUFFIX, IDS_SUFFIX, TOKENS_SUFFIX];
+pub(crate) const ROWS_SUFFIX: &str = ".rows";
+pub(crate) const IDS_SUFFIX: &str = ".row_ids";
+pub(crate) const TOKENS_SUFFIX: &str = ".tokens";
+
+/// Whether a stored name is of a layer that predicts further tokens, and of no other.
+pub(crate) fn is_mtp(stored: &str) -> bool {
+    canonical(stored).is_some_and(|canonical| canonical.stack == Stack::Mtp)
+}
+
+/// Whether a stored name is that of the token embedding.
+pub(crate) fn is_embedding(stored: &str) -> bool {
+    canonical(stored).is_some_and(|canonical| canonical.name == EMBEDDING)
+}
+
 /// Recognises a stored name.
 pub(super) fn canonical(stored: &str) -> Option<Canonical> {
     let name = ["model.language_model.", "model."]
@@ -130,6 +156,18 @@ pub(super) fn canonical(stored: &str) -> Option<Canonical> {
             layer: Some(layer),
             group,
             name: format!("mtp.{layer}.{part}"),
+        });
+    }
+    if let Some(suffix) = ROW_SUFFIXES
+        .into_iter()
+        .find(|suffix| name.ends_with(suffix))
+    {
+        let whole = name.strip_suffix(suffix).is_some_and(is_embedding);
+        return whole.then(|| Canonical {
+            stack: Stack::Main,
+            layer: None,
+            group: Group::Embedding,
+            name: format!("{EMBEDDING}{suffix}"),
         });
     }
     let (group, name) = match name {
@@ -276,6 +314,7 @@ mod tests {
             ("model.norm.weight", "norm.weight"),
             ("embed.weight", "embed.weight"),
             ("model.embed_tokens.weight", "embed.weight"),
+            ("model.embed_tokens.weight.row_ids", "embed.weight.row_ids"),
             ("model.language_model.embed_tokens.weight", "embed.weight"),
             (
                 "model.layers.0.input_layernorm.weight",
@@ -378,6 +417,9 @@ mod tests {
             "layers.3.ffn.shared_experts.w1",
             "blk.3.hc_attn_fn.weight",
             "mtp.0.embed.weight",
+            "mtp.0.embed.weight.rows",
+            "norm.weight.rows",
+            "embed.weight.rows.rows",
             "head.weight",
             "",
         ] {

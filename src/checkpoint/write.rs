@@ -118,7 +118,7 @@ pub fn write_synthetic(
 }
 
 /// The target with its links followed, if there is nothing in it.
-fn vacant(target: &Path) -> Result<PathBuf, CheckpointError> {
+pub(crate) fn vacant(target: &Path) -> Result<PathBuf, CheckpointError> {
     let unwritable = |reason: &str| CheckpointError::Unwritable {
         path: target.to_owned(),
         reason: reason.into(),

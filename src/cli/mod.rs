@@ -9,6 +9,7 @@ pub mod diff;
 pub mod doctor;
 pub mod exit;
 pub mod explain;
+pub mod fetch;
 pub mod gate;
 pub mod inspect;
 mod kernel_cache;
@@ -84,6 +85,8 @@ enum Command {
     Variants(variants::VariantsArgs),
     /// Write a synthetic checkpoint in the official layout.
     Synth(synth::SynthArgs),
+    /// Fetch the few tensors that a run needs out of a checkpoint on a hub.
+    Fetch(fetch::FetchArgs),
     /// Replay recorded tensor-core vectors, in the emulator or on a device, and record them.
     Mma(mma::MmaArgs),
     /// Show what is here (processor, driver, device, compiler) and what each missing piece means.
@@ -160,6 +163,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Explain(args) => explain::run(args),
         Command::Variants(args) => variants::run(args),
         Command::Synth(args) => synth::run(args),
+        Command::Fetch(args) => fetch::run(args),
         Command::Mma(args) => mma::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Completions(args) => shell::completions(args),

@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(
             said(&["ulpdrift", "run", "--format", "xml"]),
             "invalid value 'xml' for '--format <FORMATS>'; [possible values: csv, json, md, junit, html]; \
-             `ulpdrift run --help` lists what there is"
+             a similar value exists: 'html'; `ulpdrift run --help` lists what there is"
         );
         assert_eq!(
             said(&["ulpdrift", "run", "--seed", "-1"]),

@@ -179,10 +179,13 @@ impl Outcome<'_> {
         self
     }
 
-    /// No line is wider than a terminal of 80 columns.
+    /// No line is wider than a terminal of 80 columns, but for the last one where it holds a command to be copied.
     #[track_caller]
     pub fn fits_80_columns(self) -> Self {
         for line in self.stdout.lines() {
+            if line.starts_with("Next: look at ") {
+                continue;
+            }
             assert!(line.chars().count() <= 80, "{line:?} in {self}");
         }
         self

@@ -105,6 +105,12 @@ impl Sources<'_> {
             _ => None,
         };
         let tokens = args.tokens.or(recorded).unwrap_or(DEFAULT_TOKENS);
+        if *self.inputs == Inputs::Embedding {
+            let vocabulary = self.checkpoint.vocabulary()?.tokens;
+            let ids = self.activations.token_ids(vocabulary, 0..tokens);
+            let rows = self.checkpoint.check_embeddings(&ids);
+            rows.context("--inputs embedding")?;
+        }
         around
             .sublayer
             .check(self.checkpoint, self.activations, self.layers, tokens)

@@ -1,0 +1,209 @@
+//! What is there already: a line of JSON for each thing that is complete, so that a fetch which is killed goes on
+//! from there. A line is written behind what it speaks of, and the last one may be torn.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    HubError, Selection,
+    identity::{Checked, Identity},
+};
+
+/// Changes whenever an unfinished fetch of an older version could not be finished.
+const LAYOUT: u32 = 1;
+
+/// What a fetch is of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Subject {
+    layout: u32,
+    pub(super) repository: String,
+    pub(super) commit: String,
+    pub(super) endpoint: String,
+    pub(super) selection: Selection,
+}
+
+/// A file that was fetched whole.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct SmallFile {
+    pub(super) name: String,
+    /// None if the repository has no such file.
+    pub(super) identity: Option<Identity>,
+    pub(super) checked: Checked,
+}
+
+/// A shard whose header was fetched.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Head {
+    pub(super) name: String,
+    pub(super) identity: Identity,
+    /// The JSON of the header.
+    pub(super) bytes: u64,
+    pub(super) sha256: String,
+}
+
+/// A range of a shard that was fetched.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Piece {
+    pub(super) name: String,
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    /// Of those of its bytes that are kept.
+    pub(super) sha256: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Entry {
+    Fetch(Subject),
+    Small(SmallFile),
+    Head(Head),
+    Piece(Piece),
+}
+
+/// The journal of a fetch; nobody else writes it meanwhile.
+pub(super) struct Journal {
+    path: PathBuf,
+    file: Mutex<File>,
+    pub(super) small: BTreeMap<String, SmallFile>,
+    pub(super) heads: BTreeMap<String, Head>,
+    /// By shard and first byte.
+    pub(super) pieces: BTreeMap<(String, u64), Piece>,
+}
+
+impl Subject {
+    pub(super) fn new(
+        repository: &str,
+        commit: &str,
+        endpoint: String,
+        selection: &Selection,
+    ) -> Self {
+        Self {
+            layout: LAYOUT,
+            repository: repository.to_owned(),
+            commit: commit.to_owned(),
+            endpoint,
+            selection: selection.clone(),
+        }
+    }
+
+    /// What another fetch differs in.
+    fn difference(&self, other: &Self) -> String {
+        if self.repository != other.repository {
+            return format!("it is of {}", self.repository);
+        }
+        if self.commit != other.commit {
+            return format!(
+                "it is of commit {}, where {} is asked for now",
+                self.commit, other.commit
+            );
+        }
+        if self.selection != other.selection {
+            return "it has another --with".to_owned();
+        }
+        if self.endpoint != other.endpoint {
+            return format!("it is from {}", self.endpoint);
+        }
+        "it is of another version of ulpdrift".to_owned()
+    }
+}
+
+impl Journal {
+    /// Opens the journal in the directory `part`, or begins one.
+    pub(super) fn open(part: &Path, subject: &Subject) -> Result<Self, HubError> {
+        let path = part.join("journal");
+        let disk = HubError::disk(&path);
+        fs::create_dir_all(part).map_err(HubError::disk(part))?;
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(&disk)?;
+        if file.try_lock().is_err() {
+            return Err(HubError::InUse {
+                part: part.to_owned(),
+            });
+        }
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(&disk)?;
+        let whole = text
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |last| last + 1);
+        text.truncate(whole);
+        file.set_len(whole as u64).map_err(&disk)?;
+        file.seek(SeekFrom::End(0)).map_err(&disk)?;
+        let mut journal = Self {
+            path: path.clone(),
+            file: Mutex::new(file),
+            small: BTreeMap::new(),
+            heads: BTreeMap::new(),
+            pieces: BTreeMap::new(),
+        };
+        let other = |found: String| HubError::OtherFetch {
+            part: part.to_owned(),
+            found,
+        };
+        let mut lines = text
+            .split(|&byte| byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| {
+                serde_json::from_slice(line)
+                    .map_err(|_| other("its journal is of another version, or damaged".to_owned()))
+            });
+        match lines.next().transpose()? {
+            None => journal.append(&Entry::Fetch(subject.clone()))?,
+            Some(Entry::Fetch(found)) if found == *subject => {}
+            Some(Entry::Fetch(found)) => return Err(other(found.difference(subject))),
+            Some(_) => return Err(other("its journal is damaged".to_owned())),
+        }
+        for entry in lines {
+            match entry? {
+                Entry::Fetch(_) => {}
+                Entry::Small(file) => {
+                    journal.small.insert(file.name.clone(), file);
+                }
+                Entry::Head(head) => {
+                    journal.heads.insert(head.name.clone(), head);
+                }
+                Entry::Piece(piece) => {
+                    journal
+                        .pieces
+                        .insert((piece.name.clone(), piece.begin), piece);
+                }
+            }
+        }
+        Ok(journal)
+    }
+
+    /// Notes that a file is there.
+    pub(super) fn note_small(&self, file: &SmallFile) -> Result<(), HubError> {
+        self.append(&Entry::Small(file.clone()))
+    }
+
+    /// Notes that a header is there.
+    pub(super) fn note_head(&self, head: &Head) -> Result<(), HubError> {
+        self.append(&Entry::Head(head.clone()))
+    }
+
+    /// Notes that a range is there.
+    pub(super) fn note_piece(&self, piece: Piece) -> Result<(), HubError> {
+        self.append(&Entry::Piece(piece))
+    }
+
+    fn append(&self, entry: &Entry) -> Result<(), HubError> {
+        let disk = HubError::disk(&self.path);
+        let mut line = serde_json::to_vec(entry).map_err(|error| disk(error.into()))?;
+        line.push(b'\n');
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(&line).map_err(disk)
+    }
+}
