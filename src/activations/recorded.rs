@@ -44,7 +44,7 @@ struct Tensor {
 impl Recorded {
     /// Opens a file and checks every tensor of activations against the model.
     pub(super) fn open(path: &Path, model: &Model) -> Result<Self, ActivationsError> {
-        let shard = Shard::open(path)?;
+        let shard = Shard::open(path, &|name| name == "x" || name.starts_with("layers."))?;
         let mut sites = BTreeMap::new();
         let mut shared = None;
         for (name, entry) in &shard.entries {
@@ -72,7 +72,7 @@ impl Recorded {
         let is_hidden = |name: &String| name.ends_with(".indexer.hidden_states");
         let indexed = shard.entries.keys().any(is_hidden);
         if sites.is_empty() && shared.is_none() && !indexed {
-            let tensors = shard.entries.len();
+            let tensors = shard.total;
             return Err(ActivationsError::NoTensor {
                 path: path.to_owned(),
                 tensors,

@@ -15,8 +15,8 @@ use super::{
     shard::SYNTHETIC_KEY,
 };
 
-/// Larger than any real configuration.
-pub(crate) const LARGEST: u64 = 1 << 24;
+/// Larger than any real configuration, lists of what is not quantised included.
+pub(crate) const LARGEST: u64 = 1 << 21;
 
 /// What `config.json` says, where it says it.
 #[derive(Debug, Default)]

@@ -11,7 +11,8 @@ pub enum CheckpointError {
     /// The argument names nothing that could be a checkpoint.
     #[error(
         "{} is not a checkpoint: {found}; give a directory with model.safetensors.index.json or \
-         model.safetensors, a .safetensors file, or synthetic:flash|pro|v4.1|tiny",
+         .safetensors files, such files with commas between, ORG/MODEL of the local Hugging Face cache, or \
+         synthetic:flash|pro|v4.1|tiny",
         quoted(.spec)
     )]
     NotACheckpoint {
@@ -19,6 +20,16 @@ pub enum CheckpointError {
         spec: String,
         /// What was found there.
         found: String,
+    },
+    /// A name that could be a model's is neither a path nor in the local cache.
+    #[error("{} is no file or directory, and as a model it is not in the Hugging Face cache: {found}; {advice}", quoted(.spec))]
+    NotCached {
+        /// The argument as given.
+        spec: String,
+        /// What is there instead.
+        found: String,
+        /// What to do.
+        advice: String,
     },
     /// The operating system refuses to read a file.
     #[error("cannot read {}: {reason}", shown(.path))]
@@ -116,6 +127,16 @@ pub enum CheckpointError {
         second: String,
         /// The official name of both.
         canonical: String,
+    },
+    /// A tensor is in two of the files that make up a checkpoint.
+    #[error("{} is in {} and in {}; name or keep only one of these files", quoted(.tensor), quoted(.first), quoted(.second))]
+    InTwoFiles {
+        /// The stored name.
+        tensor: String,
+        /// One file.
+        first: String,
+        /// The other.
+        second: String,
     },
     /// There is nothing to measure here.
     #[error(
@@ -232,6 +253,32 @@ pub enum CheckpointError {
         found: String,
         /// The layer.
         layer: u32,
+    },
+    /// An indexer is there in a form that the tool does not read.
+    #[error("{} lacks {missing}, needed at layer {layer} indexer, but holds {found}: a fused, packed or renamed form that ulpdrift does not read; use the checkpoint that it was made from", quoted(.spec))]
+    OtherIndexer {
+        /// The argument as given.
+        spec: String,
+        /// The official names of what is missing.
+        missing: String,
+        /// The layer.
+        layer: u32,
+        /// The stored names of what is there instead.
+        found: String,
+    },
+    /// A scale is not what scales of a weight's type are.
+    #[error("{} in {} holds {value} at index {index}, expected powers of two from 2^-127 to 2^127, as UE8M0 scales are; {advice}", quoted(.tensor), quoted(.file))]
+    OddScale {
+        /// The stored name.
+        tensor: String,
+        /// The file.
+        file: String,
+        /// The first value that is none.
+        value: f32,
+        /// Its flat index.
+        index: usize,
+        /// What to do.
+        advice: &'static str,
     },
     /// A matrix is stored in a way that the tool does not decode, or not there.
     #[error("{} in {} has dtype {}, expected {expected}; {advice}", quoted(.tensor), quoted(.file), quoted(.found))]

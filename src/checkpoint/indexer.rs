@@ -23,7 +23,7 @@ use super::{
     layers,
     locate::Located,
     matrix::{Accepted, Linear, Matrices, Matrix},
-    names::{INDEXER_PARTS, indexer_name, norm_name},
+    names::{Group, INDEXER_PARTS, indexer_name, norm_name},
     values::{self, Reading},
 };
 
@@ -145,7 +145,15 @@ impl Checkpoint {
             }
             Some(&layer) => {
                 let missing = self.missing_of_indexer(layer).join(", ");
-                format!("{source} has no layer with a whole indexer: layer {layer} lacks {missing}")
+                let instead = match self.other_forms(layer) {
+                    None => String::new(),
+                    Some(found) => format!(
+                        ", but holds {found}, a fused, packed or renamed form that ulpdrift does not read"
+                    ),
+                };
+                format!(
+                    "{source} has no layer with a whole indexer: layer {layer} lacks {missing}{instead}"
+                )
             }
         })
     }
@@ -275,7 +283,32 @@ impl Checkpoint {
         needed.filter(|name| self.tensor(name).is_none()).collect()
     }
 
+    /// The stored names of what a layer has of an indexer under names that are none of V4's: packed or fused weights,
+    /// another writer's scales.
+    fn other_forms(&self, layer: u32) -> Option<String> {
+        const SCALED: [&str; 2] = ["wq_a.scale", "indexer.wq_b.scale"];
+        let known = INDEXER_PARTS.iter().chain(&SCALED);
+        let known: Vec<String> = known.map(|part| indexer_name(layer, part)).collect();
+        let of_layer =
+            self.found.tensors.iter().filter(|(_, located)| {
+                located.group == Group::Indexer && located.layer == Some(layer)
+            });
+        let names: Vec<String> = of_layer
+            .filter(|(name, _)| !known.contains(name))
+            .map(|(_, located)| quoted(&located.stored))
+            .collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
     fn lacks_of_indexer(&self, layer: u32, missing: String) -> CheckpointError {
+        if let Some(found) = self.other_forms(layer) {
+            return CheckpointError::OtherIndexer {
+                spec: self.source.clone(),
+                missing,
+                layer,
+                found,
+            };
+        }
         CheckpointError::Lacking {
             spec: self.source.clone(),
             missing,

@@ -1,6 +1,6 @@
 //! What of interest is in a checkpoint, and what is not: the facts behind `inspect`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Checkpoint, CheckpointError, Family, Group, ReadBuffers, Site, StoredType, TensorStats, layers,
@@ -14,6 +14,8 @@ use super::{
 pub struct Item {
     /// The layer; `None` for tensors of the whole model.
     pub layer: Option<u32>,
+    /// Whether that is a layer that predicts further tokens, which nothing measures.
+    pub mtp: bool,
     /// What it belongs to.
     pub group: Group,
     /// The official name.
@@ -33,6 +35,8 @@ pub struct Item {
 pub struct Inventory {
     /// By layer, the whole model's last; within a layer by group and name.
     pub items: Vec<Item>,
+    /// Those of the layers that predict further tokens, which nothing measures; in the same order.
+    pub mtp: Vec<Item>,
     /// What the layers that are there lack.
     pub missing: Vec<String>,
 }
@@ -42,29 +46,31 @@ impl Checkpoint {
     #[must_use]
     pub fn inventory(&self) -> Inventory {
         let indexed = self.indexed_layers();
-        let mut items: Vec<Item> = self
-            .found
-            .tensors
-            .iter()
-            .filter(|(_, located)| match located.group {
-                // A query projection without an indexer behind it is not of interest.
-                Group::Indexer => located.layer.is_some_and(|l| indexed.contains(&l)),
-                // Of this one only some rows are, and statistics of the whole cost a gigabyte's reading.
-                Group::Embedding => false,
-                // Looked at by the chain alone, and large.
-                Group::SharedExpert => false,
-                Group::Hc | Group::Head | Group::Norm => true,
-            })
-            .map(|(official, located)| Item::new(official, located))
-            .collect();
-        items.sort_by(|a, b| {
-            let key = |item: &Item| (item.layer.is_none(), item.layer, item.group);
-            key(a)
-                .cmp(&key(b))
-                .then_with(|| a.official.cmp(&b.official))
-        });
+        let is_listed = |located: &Located| match located.group {
+            // A query projection without an indexer behind it is not of interest.
+            Group::Indexer => located.layer.is_some_and(|l| indexed.contains(&l)),
+            // Of this one only some rows are, and statistics of the whole cost a gigabyte's reading.
+            Group::Embedding => false,
+            // Looked at by the chain alone, and large.
+            Group::SharedExpert => false,
+            Group::Hc | Group::Head | Group::Norm | Group::Mtp => true,
+        };
+        let items = |tensors: &BTreeMap<String, Located>, mtp: bool| {
+            let listed = tensors.iter().filter(|(_, located)| is_listed(located));
+            let mut items: Vec<Item> = listed
+                .map(|(official, located)| Item::new(official, located, mtp))
+                .collect();
+            items.sort_by(|a, b| {
+                let key = |item: &Item| (item.layer.is_none(), item.layer, item.group);
+                key(a)
+                    .cmp(&key(b))
+                    .then_with(|| a.official.cmp(&b.official))
+            });
+            items
+        };
         Inventory {
-            items,
+            items: items(&self.found.tensors, false),
+            mtp: items(&self.found.mtp, true),
             missing: self.missing(&indexed),
         }
     }
@@ -126,6 +132,9 @@ impl Checkpoint {
         for (name, located) in &self.found.tensors {
             if located.group != Group::SharedExpert
                 && located.dtype == StoredType::F8E4M3.name()
+                && located
+                    .layer
+                    .is_none_or(|l| located.group != Group::Indexer || indexed.contains(&l))
                 && let Some(stem) = name.strip_suffix(".weight")
             {
                 expected.push(format!("{stem}.scale"));
@@ -137,9 +146,10 @@ impl Checkpoint {
 }
 
 impl Item {
-    fn new(official: &str, located: &Located) -> Self {
+    fn new(official: &str, located: &Located, mtp: bool) -> Self {
         Self {
             layer: located.layer,
+            mtp,
             group: located.group,
             official: official.to_owned(),
             stored: located.stored.clone(),

@@ -1,6 +1,6 @@
 //! Which layers a checkpoint has, and what a layer must have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     CheckpointError, Model, Site,
@@ -19,16 +19,27 @@ impl Located {
     }
 }
 
-/// Some writers append MTP layers to the main stack (`layers.61` of 61): they are none of it.
+/// Some writers number MTP layers on behind the main stack (`layers.61` of 61): they are none of it. They are known by
+/// the configuration, or by the norms that only they have.
 pub(super) fn set_mtp_aside(found: &mut Found) {
-    let Some(config) = &found.config else { return };
-    let Some(layers) = config.layers.filter(|_| config.mtp_layers > 0) else {
-        return;
+    let config = found.config.as_ref();
+    let layers = config.and_then(|config| config.layers);
+    let declared = config.map_or(0, |config| config.mtp_layers);
+    let of_mtp = found.tensors.values().filter(|it| it.group == Group::Mtp);
+    let marked: BTreeSet<u32> = of_mtp.filter_map(|located| located.layer).collect();
+    let is_mtp = |located: &Located| {
+        located.layer.is_some_and(|layer| match layers {
+            None => marked.contains(&layer),
+            Some(layers) => {
+                let beyond = (layer as usize).checked_sub(layers);
+                beyond.is_some_and(|beyond| beyond < declared || marked.contains(&layer))
+            }
+        })
     };
-    let mtp = layers as u64..(layers + config.mtp_layers) as u64;
-    found
-        .tensors
-        .retain(|_, located| !located.layer.is_some_and(|l| mtp.contains(&u64::from(l))));
+    let all = std::mem::take(&mut found.tensors).into_iter();
+    let (aside, main): (BTreeMap<_, _>, _) = all.partition(|(_, located)| is_mtp(located));
+    found.tensors = main;
+    found.mtp.extend(aside);
 }
 
 /// The tensors that determine the model, if there is a hyper-connection at all.

@@ -1,16 +1,22 @@
-//! From a path to the tensors of interest: which file, under which stored name.
+//! From what the user names to files: a path, a list of paths, or a model in the local Hugging Face cache.
+//!
+//! A path that exists always wins. A directory is read by its index, else by its `model.safetensors`, else by the
+//! headers of all the shards that are in it.
 
 use std::{
     collections::BTreeMap,
-    fs,
+    ffi::OsString,
+    fs, io,
     path::{Path, PathBuf},
 };
 
 use super::{
     config::Config,
-    error::{CheckpointError, quoted, shown},
-    index::{self, Index},
-    names::{Canonical, Group, canonical},
+    error::{CheckpointError, shown},
+    gather::{find_indexed, find_listed},
+    hub_cache::{self, HubName},
+    index,
+    names::Group,
     shard::Shard,
     synthetic::TensorSpec,
 };
@@ -42,8 +48,10 @@ pub(super) struct Located {
 /// What a directory or file holds.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Official name → tensor.
+    /// Official name → tensor of the main stack.
     pub(super) tensors: BTreeMap<String, Located>,
+    /// The same of the layers that predict further tokens.
+    pub(super) mtp: BTreeMap<String, Located>,
     /// The shards that hold them, opened.
     pub(super) shards: Vec<Shard>,
     /// How many tensors there are, those of no interest included.
@@ -52,6 +60,8 @@ pub(super) struct Found {
     pub(super) config: Option<Config>,
     /// What is wrong with tensors that the hyper-connections do not need.
     pub(super) problems: Vec<String>,
+    /// The commit that a name of the Hugging Face cache stands for.
+    pub(super) commit: Option<String>,
     /// Why the shared expert of a layer cannot be read, where that is known: most runs do not ask for it.
     pub(super) absent_experts: BTreeMap<u32, String>,
 }
@@ -68,20 +78,37 @@ pub(super) enum Strictness {
 /// Finds the tensors at `spec`.
 pub(super) fn find(spec: &str, strictness: Strictness) -> Result<Found, CheckpointError> {
     let path = Path::new(spec);
-    let not_a_checkpoint = |found: &str| CheckpointError::NotACheckpoint {
-        spec: spec.to_owned(),
-        found: found.into(),
-    };
     if spec.is_empty() {
-        return Err(not_a_checkpoint("it is empty"));
+        return Err(not_a_checkpoint(spec, "it is empty"));
     }
-    if !path.is_dir() {
-        if fs::symlink_metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
-            return Err(not_a_checkpoint("there is no such file or directory"));
+    let error = match fs::symlink_metadata(path) {
+        Ok(_) => return find_at(path, spec, strictness),
+        Err(error) => error,
+    };
+    let Some(name) = HubName::parse(spec) else {
+        if error.kind() != io::ErrorKind::NotFound {
+            return Err(CheckpointError::unreadable(path, &error));
         }
+        if spec.contains(',') {
+            let paths: Vec<PathBuf> = spec.split(',').map(PathBuf::from).collect();
+            return find_listed(&paths, strictness);
+        }
+        return Err(not_a_checkpoint(spec, "there is no such file or directory"));
+    };
+    let snapshot = name.resolve(&hub_cache::environment)?;
+    let found = find_at(&snapshot.path, spec, strictness)?;
+    Ok(Found {
+        commit: Some(snapshot.commit),
+        ..found
+    })
+}
+
+/// Finds the tensors at a path that is there; `spec` is what it was named.
+fn find_at(path: &Path, spec: &str, strictness: Strictness) -> Result<Found, CheckpointError> {
+    if !path.is_dir() {
         return match path.file_name() {
             Some(name) if name == index::FILE_NAME => find_indexed(path, strictness),
-            _ => find_single(path),
+            _ => find_listed(&[path.to_owned()], strictness),
         };
     }
     let index = path.join(index::FILE_NAME);
@@ -90,234 +117,75 @@ pub(super) fn find(spec: &str, strictness: Strictness) -> Result<Found, Checkpoi
     }
     let single = path.join("model.safetensors");
     if exists(&single) {
-        return find_single(&single);
+        return find_listed(&[single], strictness);
     }
-    Err(not_a_checkpoint(&describe_directory(path)?))
+    let content = Content::of(path)?;
+    if content.shards.is_empty() {
+        return Err(not_a_checkpoint(spec, content.instead()));
+    }
+    let mut found = find_listed(&content.shards, strictness)?;
+    found.problems.push(format!(
+        "{} has no index: its {} .safetensors files were read as they are",
+        shown(path),
+        content.shards.len()
+    ));
+    Ok(found)
+}
+
+fn not_a_checkpoint(spec: &str, found: &str) -> CheckpointError {
+    CheckpointError::NotACheckpoint {
+        spec: spec.to_owned(),
+        found: found.to_owned(),
+    }
 }
 
 /// Whether there is a directory entry, be it a dangling link.
-fn exists(path: &Path) -> bool {
+pub(super) fn exists(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// What a directory holds instead of a checkpoint.
-fn describe_directory(path: &Path) -> Result<String, CheckpointError> {
-    let entries = fs::read_dir(path).map_err(|error| CheckpointError::unreadable(path, &error))?;
-    let names: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(PathBuf::from(entry.ok()?.file_name())))
-        .collect();
-    let count = |extension: &str| {
-        names
-            .iter()
-            .filter(|name| name.extension().is_some_and(|e| e == extension))
-            .count()
-    };
-    Ok(
-        match (
-            count("safetensors"),
-            count("gguf"),
-            count("bin") + count("pt") + count("pth"),
-        ) {
-            _ if names.is_empty() => "the directory is empty".to_owned(),
-            (0, 0, 0) => "the directory holds no weights".to_owned(),
-            (0, 0, _) => "the directory holds PyTorch pickles, not safetensors".to_owned(),
-            (0, _, _) => "the directory holds GGUF files, not safetensors".to_owned(),
-            (count, _, _) => format!(
-                "the directory holds {count} .safetensors files, but no index and none is named \
-             model.safetensors"
-            ),
-        },
-    )
+/// What a directory holds, where that is no index.
+struct Content {
+    /// Every `.safetensors` file, in order of name.
+    shards: Vec<PathBuf>,
+    names: Vec<OsString>,
 }
 
-/// One file that holds everything, with or without a `config.json` beside it.
-fn find_single(path: &Path) -> Result<Found, CheckpointError> {
-    let shard = Shard::open(path)?;
-    let mut found = Found {
-        total: shard.entries.len(),
-        ..Found::default()
-    };
-    found.config = Config::read(&path.with_file_name("config.json"))?;
-    for stored in shard.entries.keys() {
-        if let Some(canonical) = canonical(stored) {
-            insert(&mut found.tensors, canonical, &shard, 0, stored)?;
+impl Content {
+    fn of(directory: &Path) -> Result<Self, CheckpointError> {
+        let unreadable = |error| CheckpointError::unreadable(directory, &error);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(directory).map_err(unreadable)? {
+            names.push(entry.map_err(unreadable)?.file_name());
         }
+        names.sort();
+        let shards = names.iter().filter(|name| ends_in(name, "safetensors"));
+        Ok(Self {
+            shards: shards.map(|name| directory.join(name)).collect(),
+            names,
+        })
     }
-    found.shards.push(shard);
-    Ok(found)
-}
 
-/// A directory of shards with an index.
-fn find_indexed(path: &Path, strictness: Strictness) -> Result<Found, CheckpointError> {
-    let index = Index::read(path)?;
-    let mut found = Found {
-        total: index.weight_map.len(),
-        ..Found::default()
-    };
-    found.config = Config::read(&path.with_file_name("config.json"))?;
-
-    let mut wanted: BTreeMap<&str, Vec<Wanted<'_>>> = BTreeMap::new();
-    for (stored, file) in &index.weight_map {
-        if let Some(canonical) = canonical(stored) {
-            wanted
-                .entry(file)
-                .or_default()
-                .push(Wanted { stored, canonical });
-        }
-    }
-    let mut absence_told = false;
-    for (file, wanted) in wanted {
-        let experts: Vec<u32> = wanted
-            .iter()
-            .filter(|wanted| wanted.canonical.group == Group::SharedExpert)
-            .filter_map(|wanted| wanted.canonical.layer)
-            .collect();
-        let only_experts = experts.len() == wanted.len();
-        let outcome = take_shard(path, &index, file, wanted, &mut found);
-        match outcome {
-            Ok(()) => {}
-            Err(ShardTrouble { error, needed }) if needed && strictness == Strictness::Strict => {
-                return Err(*error);
+    /// What is there instead of shards.
+    fn instead(&self) -> &'static str {
+        let has = |extensions: &[&str]| {
+            let mut names = self.names.iter();
+            names.any(|name| extensions.iter().any(|extension| ends_in(name, extension)))
+        };
+        match () {
+            () if self.names.is_empty() => "the directory is empty",
+            () if has(&["gguf"]) => "the directory holds GGUF files, not safetensors",
+            () if has(&["bin", "pt", "pth"]) => {
+                "the directory holds PyTorch pickles, not safetensors"
             }
-            Err(ShardTrouble { error, .. }) => {
-                let absent = experts.into_iter().map(|layer| (layer, error.to_string()));
-                found.absent_experts.extend(absent);
-                if only_experts {
-                    continue;
-                }
-                // The first absent shard's sentence counts them all.
-                let is_absence = matches!(*error, CheckpointError::ShardAbsent { .. });
-                if !(is_absence && absence_told) {
-                    found.problems.push(error.to_string());
-                }
-                absence_told |= is_absence;
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// A tensor that the index names.
-struct Wanted<'a> {
-    stored: &'a str,
-    canonical: Canonical,
-}
-
-/// What is wrong with a shard, and whether the hyper-connections need it.
-struct ShardTrouble {
-    error: Box<CheckpointError>,
-    needed: bool,
-}
-
-impl ShardTrouble {
-    fn new(error: CheckpointError, needed: bool) -> Self {
-        Self {
-            error: Box::new(error),
-            needed,
+            () => "the directory holds no weights",
         }
     }
 }
 
-/// Opens one shard and takes from it what the index promises, and what it does not mention.
-fn take_shard(
-    index_path: &Path,
-    index: &Index,
-    file: &str,
-    wanted: Vec<Wanted<'_>>,
-    found: &mut Found,
-) -> Result<(), ShardTrouble> {
-    let needed = wanted
-        .iter()
-        .any(|wanted| wanted.canonical.group == Group::Hc);
-    let trouble = |error| ShardTrouble::new(error, needed);
-    let path = index_path.with_file_name(file);
-    let shard = if exists(&path) {
-        Shard::open(&path).map_err(trouble)?
-    } else {
-        return Err(trouble(shard_absent(
-            index_path,
-            index,
-            file,
-            wanted[0].stored,
-        )));
-    };
-    let number = found.shards.len();
-    let mut absent = None;
-    for Wanted { stored, canonical } in wanted {
-        let needed = canonical.group == Group::Hc;
-        if shard.entries.contains_key(stored) {
-            insert(&mut found.tensors, canonical, &shard, number, stored)
-                .map_err(|error| ShardTrouble::new(error, needed))?;
-        } else {
-            let (tensor, shard) = (stored.to_owned(), path.clone());
-            let error = CheckpointError::TensorAbsent { tensor, shard };
-            absent.get_or_insert(ShardTrouble::new(error, needed));
-        }
-    }
-    for stored in shard
-        .entries
-        .keys()
-        .filter(|name| !index.weight_map.contains_key(*name))
-    {
-        if let Some(canonical) = canonical(stored) {
-            found.problems.push(format!(
-                "{} is in {} but not in the index, and is not used",
-                quoted(&canonical.name),
-                shown(&path)
-            ));
-        }
-    }
-    found.shards.push(shard);
-    absent.map_or(Ok(()), Err)
-}
-
-fn shard_absent(index_path: &Path, index: &Index, file: &str, tensor: &str) -> CheckpointError {
-    let mut files: Vec<&String> = index.weight_map.values().collect();
-    files.sort_unstable();
-    files.dedup();
-    CheckpointError::ShardAbsent {
-        shard: file.to_owned(),
-        tensor: tensor.to_owned(),
-        found: "there is no such file".to_owned(),
-        absent: files
-            .iter()
-            .filter(|file| !exists(&index_path.with_file_name(file)))
-            .count(),
-        total: files.len(),
-    }
-}
-
-/// Notes a tensor; two spellings of one are an error.
-fn insert(
-    tensors: &mut BTreeMap<String, Located>,
-    canonical: Canonical,
-    shard: &Shard,
-    number: usize,
-    stored: &str,
-) -> Result<(), CheckpointError> {
-    let Some(entry) = shard.entries.get(stored) else {
-        return Ok(());
-    };
-    let located = Located {
-        layer: canonical.layer,
-        group: canonical.group,
-        stored: stored.to_owned(),
-        dtype: entry.dtype.clone(),
-        shape: entry.shape.clone(),
-        file: shard
-            .path()
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
-        place: Place::Shard(number),
-    };
-    match tensors.insert(canonical.name.clone(), located) {
-        None => Ok(()),
-        Some(first) => Err(CheckpointError::Ambiguous {
-            first: first.stored,
-            second: stored.to_owned(),
-            canonical: canonical.name,
-        }),
-    }
+/// Whether a visible file's name ends so.
+fn ends_in(name: &OsString, extension: &str) -> bool {
+    let path = Path::new(name);
+    let hidden = name.as_encoded_bytes().starts_with(b".");
+    !hidden && path.extension().is_some_and(|end| end == extension)
 }

@@ -3,8 +3,8 @@
 //! | stored as | a value is | scale tensor |
 //! |---|---|---|
 //! | F32, BF16, F16 | as stored | none |
-//! | F8_E4M3 | code · scale | F8_E8M0, one per block of `weight_block_size` (128×128; V4.1 32×32), ragged at the edges |
-//! | I8 | code · scale, two E2M1 codes per byte, the lower four bits first | F8_E8M0, one per 32 values of a row |
+//! | F8_E4M3 | code · scale | F8_E8M0 (or F32, BF16, F16 of the same values), one per block of `weight_block_size` (128×128; V4.1 32×32), ragged at the edges |
+//! | I8 | code · scale, two E2M1 codes per byte, the lower four bits first | the same, one per 32 values of a row |
 //!
 //! A scale is a power of two, so that every product is exact in f32, down to 2⁻⁹·2⁻¹²⁷; what lies beyond its
 //! largest value is infinite, and counts as such.
@@ -18,7 +18,7 @@ use super::{
     locate::Located,
     values::{self, Reading},
 };
-use crate::format::{e2m1, e4m3};
+use crate::format::{e2m1, e4m3, ue8m0};
 
 /// Values of a row that share a scale of a packed FP4 weight.
 const FP4_BLOCK: usize = 32;
@@ -88,8 +88,11 @@ enum Storage<'a> {
 /// The scales of a matrix.
 struct Scales<'a> {
     located: &'a Located,
+    stored: StoredType,
     /// Rows and columns of the matrix that share one.
     block: [usize; 2],
+    /// What to do about a value that is no scale.
+    advice: &'static str,
 }
 
 impl<'a> Matrices<'a, '_> {
@@ -140,14 +143,21 @@ impl<'a> Matrices<'a, '_> {
         block: [usize; 2],
     ) -> Result<Scales<'a>, CheckpointError> {
         let located = self.tensor(&format!("{stem}.scale"))?;
-        if located.dtype != StoredType::F8E8M0.name() {
-            return Err(self.wrong_type(located, "F8_E8M0"));
-        }
+        let stored = StoredType::from_name(&located.dtype)
+            .filter(|stored| stored.is_plain_float() || *stored == StoredType::F8E8M0);
+        let Some(stored) = stored else {
+            return Err(self.wrong_type(located, "F8_E8M0, or F32, BF16 or F16 of powers of two"));
+        };
         let [high, wide] = block;
         let expected = [rows.div_ceil(high), columns.div_ceil(wide)];
         let because = format!("a weight of {rows}×{columns} with a scale per {high}×{wide}");
         values::check_shape_for(located, &expected, &because)?;
-        Ok(Scales { located, block })
+        Ok(Scales {
+            located,
+            stored,
+            block,
+            advice: self.advice,
+        })
     }
 
     /// A tensor by its official name.
@@ -224,9 +234,26 @@ impl Matrix<'_> {
         scales: &Scales<'_>,
         reading: &mut Reading<'_>,
     ) -> Result<Vec<u8>, CheckpointError> {
-        let codes = reading.bytes(scales.located, &format!("{}.scale", self.stem))?;
-        reading.refuse_nonfinite(&decoded_scales(&codes), scales.located)?;
-        Ok(codes)
+        let bytes = reading.bytes(scales.located, &format!("{}.scale", self.stem))?;
+        let mut values = Vec::with_capacity(bytes.len());
+        scales.stored.decode_into(&bytes, &mut values);
+        reading.refuse_nonfinite(&values, scales.located)?;
+        if scales.stored == StoredType::F8E8M0 {
+            return Ok(bytes);
+        }
+        let coded = values.iter().map(|&value| ue8m0::exact(value));
+        coded
+            .enumerate()
+            .map(|(index, code)| {
+                code.ok_or_else(|| CheckpointError::OddScale {
+                    tensor: scales.located.stored.clone(),
+                    file: scales.located.file.clone(),
+                    value: values[index],
+                    index,
+                    advice: scales.advice,
+                })
+            })
+            .collect()
     }
 
     fn dequantised<const N: usize>(

@@ -6,8 +6,9 @@
 //!
 //! | file | what it says |
 //! |---|---|
-//! | `locate` | which file holds which tensor of interest |
-//! | `index`, `shard`, `config`, `json` | the formats, distrustful of what was downloaded |
+//! | `locate`, `hub_cache` | from what the user names to files |
+//! | `gather` | from files to tensors of interest |
+//! | `index`, `shard`, `header`, `entry`, `config`, `json` | the formats, distrustful of what was downloaded |
 //! | `names` | three spellings, one official name |
 //! | `family` | dimensions and constants of the model |
 //! | `layers`, `hc` | which layers are complete; a site's weights |
@@ -18,15 +19,20 @@
 //! | `dtype` | stored types, decoded without loss to f32 |
 //! | `synthetic` | weights with the published statistics |
 //! | `write` | a synthetic checkpoint on disk |
-//! | `inventory`, `stats` | what `inspect` shows |
+//! | `inventory`, `stats`, `dense` | what `inspect` shows |
 
 pub(crate) mod config;
+mod dense;
 mod dtype;
 mod embedding;
+mod entry;
 mod error;
 mod family;
+mod gather;
 mod hc;
 mod head;
+pub(crate) mod header;
+mod hub_cache;
 pub(crate) mod index;
 mod indexer;
 mod indexer_model;
@@ -46,6 +52,7 @@ mod synthetic;
 mod values;
 mod write;
 
+pub use dense::Content;
 pub use dtype::StoredType;
 pub use embedding::Vocabulary;
 pub use error::CheckpointError;
@@ -57,7 +64,7 @@ pub use indexer_model::IndexerModel;
 pub use inventory::{Inventory, Item};
 pub use matrix::{Fp8Blocks, Linear};
 pub use names::Group;
-pub(crate) use names::{IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX, is_embedding};
+pub(crate) use names::{IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX, is_embedding, is_mtp};
 pub use rope::{Rope, Yarn};
 pub use shared_expert::SharedExpert;
 pub use site::{NonFinite, Site, SourceKind};
@@ -93,8 +100,8 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a directory with an index or one `model.safetensors`, a `.safetensors` file, or
-    /// `synthetic:flash|pro|v4.1|tiny`.
+    /// Opens a directory with an index or `.safetensors` files, such files with commas between, `ORG/MODEL` or
+    /// `ORG/MODEL@REVISION` of the local Hugging Face cache, or `synthetic:flash|pro|v4.1|tiny`.
     ///
     /// # Errors
     ///
@@ -190,6 +197,12 @@ impl Checkpoint {
         &self.source
     }
 
+    /// The commit that the name stands for, where it was resolved in the Hugging Face cache.
+    #[must_use]
+    pub fn revision(&self) -> Option<&str> {
+        self.found.commit.as_deref()
+    }
+
     /// The layers with all their hyper-connection tensors, ascending; MTP layers never.
     #[must_use]
     pub fn layers(&self) -> &[u32] {
@@ -233,7 +246,8 @@ impl Checkpoint {
 
     /// Looks a tensor up by its official name.
     fn tensor(&self, name: &str) -> Option<&Located> {
-        self.found.tensors.get(name)
+        let found = &self.found;
+        found.tensors.get(name).or_else(|| found.mtp.get(name))
     }
 
     /// Passes a tensor's bytes on in pieces of at most [`PIECE`] bytes, read into `buffer`.

@@ -2,8 +2,9 @@
 //!
 //! The canonical name is the official one: `layers.3.hc_attn_fn`. It may stand behind `model.`
 //! (what transformers 5.17 writes), or be spelled with transformers' module names
-//! (`model.layers.3.attn_hc.fn`, `…self_attn.compressor.indexer.q_b_proj.weight`). Tensors of MTP
-//! layers (`mtp.*`) and all others are none of ours: they have no canonical name here.
+//! (`model.layers.3.attn_hc.fn`, `…self_attn.compressor.indexer.q_b_proj.weight`). Layers that predict further tokens
+//! (MTP) are a stack of their own (`mtp.0.hc_attn_fn`), which is listed and never measured. All other tensors are none of
+//! ours: they have no canonical name here.
 
 use super::Site;
 
@@ -22,6 +23,17 @@ pub enum Group {
     Embedding,
     /// The expert of a layer that every token goes through.
     SharedExpert,
+    /// What only an MTP layer has: the norms of the two things that it joins.
+    Mtp,
+}
+
+/// Which layers a tensor belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stack {
+    /// Those that every token goes through, and the whole model.
+    Main,
+    /// Those that predict further tokens.
+    Mtp,
 }
 
 impl Group {
@@ -36,7 +48,7 @@ impl Group {
     pub fn is_usual(self) -> bool {
         match self {
             Self::Hc | Self::Head | Self::Norm | Self::Indexer => true,
-            Self::Embedding | Self::SharedExpert => false,
+            Self::Embedding | Self::SharedExpert | Self::Mtp => false,
         }
     }
 }
@@ -44,6 +56,8 @@ impl Group {
 /// A tensor of interest under its official name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Canonical {
+    /// Whose it is, by its name; some writers number MTP layers on behind the main stack's.
+    pub(super) stack: Stack,
     /// The layer; `None` for tensors of the whole model.
     pub(super) layer: Option<u32>,
     /// What it belongs to.
@@ -108,6 +122,11 @@ pub(crate) const ROWS_SUFFIX: &str = ".rows";
 pub(crate) const IDS_SUFFIX: &str = ".row_ids";
 pub(crate) const TOKENS_SUFFIX: &str = ".tokens";
 
+/// Whether a stored name is of a layer that predicts further tokens, and of no other.
+pub(crate) fn is_mtp(stored: &str) -> bool {
+    canonical(stored).is_some_and(|canonical| canonical.stack == Stack::Mtp)
+}
+
 /// Whether a stored name is that of the token embedding.
 pub(crate) fn is_embedding(stored: &str) -> bool {
     canonical(stored).is_some_and(|canonical| canonical.name == EMBEDDING)
@@ -120,14 +139,23 @@ pub(super) fn canonical(stored: &str) -> Option<Canonical> {
         .find_map(|prefix| stored.strip_prefix(prefix))
         .unwrap_or(stored);
     if let Some(rest) = name.strip_prefix("layers.") {
-        let (index, part) = rest.split_once('.')?;
-        let layer = parse_layer(index)?;
-        let part = official_part(part);
+        let (layer, part) = layer_and_part(rest)?;
         let group = layer_group(&part)?;
         return Some(Canonical {
+            stack: Stack::Main,
             layer: Some(layer),
             group,
             name: format!("layers.{layer}.{part}"),
+        });
+    }
+    if let Some(rest) = name.strip_prefix("mtp.") {
+        let (layer, part) = layer_and_part(rest)?;
+        let group = mtp_group(&part)?;
+        return Some(Canonical {
+            stack: Stack::Mtp,
+            layer: Some(layer),
+            group,
+            name: format!("mtp.{layer}.{part}"),
         });
     }
     if let Some(suffix) = ROW_SUFFIXES
@@ -136,6 +164,7 @@ pub(super) fn canonical(stored: &str) -> Option<Canonical> {
     {
         let whole = name.strip_suffix(suffix).is_some_and(is_embedding);
         return whole.then(|| Canonical {
+            stack: Stack::Main,
             layer: None,
             group: Group::Embedding,
             name: format!("{EMBEDDING}{suffix}"),
@@ -150,10 +179,17 @@ pub(super) fn canonical(stored: &str) -> Option<Canonical> {
         _ => return None,
     };
     Some(Canonical {
+        stack: Stack::Main,
         layer: None,
         group,
         name: name.to_owned(),
     })
+}
+
+/// The number and the official part name in what follows `layers.` or `mtp.`.
+fn layer_and_part(rest: &str) -> Option<(u32, String)> {
+    let (index, part) = rest.split_once('.')?;
+    Some((parse_layer(index)?, official_part(part)))
 }
 
 /// No model has as many layers: a name with a higher number is none of ours, and a number that
@@ -169,7 +205,7 @@ fn parse_layer(text: &str) -> Option<u32> {
 /// The official spelling of what follows `layers.N.`.
 fn official_part(part: &str) -> String {
     /// Prefixes by which transformers and older converters differ, in the order they apply.
-    const PREFIXES: [(&str, &str); 18] = [
+    const PREFIXES: [(&str, &str); 19] = [
         ("self_attn.", "attn."),
         ("attn_hc.", "hc_attn_"),
         ("ffn_hc.", "hc_ffn_"),
@@ -177,6 +213,7 @@ fn official_part(part: &str) -> String {
         ("post_attention_layernorm.", "ffn_norm."),
         ("attn.q_a_proj.", "attn.wq_a."),
         ("attn.q_a_norm.", "attn.q_norm."),
+        ("attn.q_a_layernorm.", "attn.q_norm."),
         ("attn.compressor.indexer.", "attn.indexer."),
         ("attn.indexer.q_b_proj.", "attn.indexer.wq_b."),
         ("attn.indexer.kv_proj.", "attn.indexer.compressor.wkv."),
@@ -212,9 +249,35 @@ fn layer_group(part: &str) -> Option<Group> {
         "attn_norm.weight" | "ffn_norm.weight" => Some(Group::Norm),
         "attn.wq_a.weight" | "attn.wq_a.scale" | "attn.q_norm.weight" => Some(Group::Indexer),
         _ if part.starts_with("attn.indexer.") => Some(Group::Indexer),
+        _ if is_like_query(part) => Some(Group::Indexer),
         _ if is_expert(part) => Some(Group::SharedExpert),
+        _ if MTP_NORMS.contains(&part) => Some(Group::Mtp),
         _ => None,
     }
+}
+
+/// What every MTP layer has, and no other: the norms of the embedding and of the streams that it joins.
+const MTP_NORMS: [&str; 2] = ["enorm.weight", "hnorm.weight"];
+
+/// The group of an MTP layer's official part name. It has a head of its own, and no indexer.
+fn mtp_group(part: &str) -> Option<Group> {
+    let head = part.strip_prefix("hc_head_");
+    match layer_group(part) {
+        None if head.is_some_and(|part| HC_PARTS.contains(&part)) => Some(Group::Head),
+        None if part == "norm.weight" => Some(Group::Norm),
+        Some(group @ (Group::Hc | Group::Norm | Group::Mtp)) => Some(group),
+        _ => None,
+    }
+}
+
+/// Whether this looks like the query projection that feeds the indexer, packed or fused with another: not what can be
+/// read, but what has to be named where that is missing.
+fn is_like_query(part: &str) -> bool {
+    const LIKE: [&str; 4] = ["wq_a", "wqa", "q_a_proj", "qkv_a"];
+    let module = part
+        .strip_prefix("attn.")
+        .and_then(|rest| rest.split('.').next());
+    module.is_some_and(|module| LIKE.iter().any(|like| module.contains(like)))
 }
 
 /// Whether this is a matrix of the shared expert, or the scales of one.
@@ -319,11 +382,28 @@ mod tests {
     }
 
     #[test]
+    fn layers_that_predict_are_another_stack() {
+        for (stored, name) in [
+            ("mtp.0.hc_attn_fn", "mtp.0.hc_attn_fn"),
+            ("model.mtp.2.ffn_hc.base", "mtp.2.hc_ffn_base"),
+            ("mtp.0.hc_head_scale", "mtp.0.hc_head_scale"),
+            ("mtp.0.norm.weight", "mtp.0.norm.weight"),
+            ("mtp.1.enorm.weight", "mtp.1.enorm.weight"),
+        ] {
+            let found = canonical(stored).unwrap();
+            assert_eq!((found.stack, found.name.as_str()), (Stack::Mtp, name));
+        }
+        let marker = canonical("model.layers.61.hnorm.weight").unwrap();
+        assert_eq!((marker.stack, marker.group), (Stack::Main, Group::Mtp));
+    }
+
+    #[test]
     fn what_is_not_ours() {
         for stored in [
-            "mtp.0.hc_attn_fn",
-            "mtp.0.hc_head_fn",
-            "model.mtp.0.hc_attn_fn",
+            "mtp.0.attn.wq_a.weight",
+            "mtp.0.e_proj.weight",
+            "mtp.hc_attn_fn",
+            "layers.0.hc_head_fn",
             "layers.03.hc_attn_fn",
             "layers.+3.hc_attn_fn",
             "layers.99999999999.hc_attn_fn",

@@ -1,5 +1,7 @@
 //! `ulpdrift inspect CHECKPOINT`: which tensors of interest are there, what their values look
-//! like, and what is missing.
+//! like, and what is missing; with `--against`, how they differ from another checkpoint's.
+
+mod against;
 
 use std::{
     fmt::{self, Write},
@@ -18,15 +20,19 @@ use crate::{
 /// List the hyper-connection, indexer and norm tensors of a checkpoint.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:
-  ulpdrift inspect ~/models/DeepSeek-V4-Flash    what is there, what is missing
-  ulpdrift inspect synthetic:flash")]
+  ulpdrift inspect ~/models/DeepSeek-V4-Flash                what is there, what is missing
+  ulpdrift inspect deepseek-ai/DeepSeek-V4-Flash --only hc   from the local Hugging Face cache
+  ulpdrift inspect ORIGINAL --against CONVERTED              what a conversion or fine-tune changed")]
 pub struct InspectArgs {
-    /// A directory with model.safetensors.index.json or model.safetensors, a .safetensors file,
-    /// or synthetic:flash|pro|v4.1|tiny.
+    /// A directory with model.safetensors.index.json or .safetensors files, such files with commas between,
+    /// ORG/MODEL[@REVISION] of the local Hugging Face cache, or synthetic:flash|pro|v4.1|tiny.
     pub checkpoint: String,
     /// Only these tensors.
     #[arg(long, value_name = "WHICH")]
     pub only: Option<Only>,
+    /// Show how this checkpoint's tensors differ instead, and what that alone does to mixes and selected keys, in fp64.
+    #[arg(long, value_name = "CHECKPOINT")]
+    pub against: Option<String>,
 }
 
 /// A choice of tensors to list.
@@ -45,7 +51,7 @@ impl Only {
         match self {
             Self::Hc => matches!(group, Group::Hc | Group::Head),
             Self::Indexer => group == Group::Indexer,
-            Self::Norms => group == Group::Norm,
+            Self::Norms => matches!(group, Group::Norm | Group::Mtp),
         }
     }
 }
@@ -56,7 +62,11 @@ impl Only {
 ///
 /// If there is nothing to inspect, or a tensor cannot be read.
 pub fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
-    print::result(&render(args)?)?;
+    let text = match &args.against {
+        None => render(args)?,
+        Some(other) => against::render(&args.checkpoint, other, args.only)?,
+    };
+    print::result(&text)?;
     Ok(ExitCode::from(exit::GOOD))
 }
 
@@ -67,13 +77,15 @@ pub fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
 /// As [`run`].
 pub fn render(args: &InspectArgs) -> Result<String, CheckpointError> {
     let checkpoint = Checkpoint::open_for_inspection(&args.checkpoint)?;
-    let Inventory { items, mut missing } = checkpoint.inventory();
+    let Inventory {
+        items,
+        mtp,
+        mut missing,
+    } = checkpoint.inventory();
     let admits = |group| args.only.is_none_or(|only| only.admits(group));
     missing.retain(|name| Group::of(name).is_none_or(admits));
-    let items: Vec<Item> = items
-        .into_iter()
-        .filter(|item| admits(item.group))
-        .collect();
+    let all = items.into_iter().chain(mtp);
+    let items: Vec<Item> = all.filter(|item| admits(item.group)).collect();
     // From the back, because names sort a scale before its weight, and a synthetic scale comes for
     // nothing after it.
     let mut rows: Vec<Row> = items
@@ -107,27 +119,45 @@ fn write_all(
     write_title(text, checkpoint)?;
     let mut heading = None;
     for row in rows {
-        if heading != Some(row.item.layer) {
-            heading = Some(row.item.layer);
-            let title = match row.item.layer {
-                Some(layer) => format!("layer {layer}"),
-                None => "whole model".to_owned(),
-            };
+        let title = title(&row.item);
+        if heading.as_ref() != Some(&title) {
             writeln!(
                 text,
                 "\n{title:<NAME$} {:<SHAPE$} {:<7} {:>7} {:>7} {:>7}",
                 "shape", "dtype", "rms", "abs max", "NaN,Inf"
             )?;
+            heading = Some(title);
         }
         write_row(text, row)?;
     }
     write_remarks(text, checkpoint, rows, missing)
 }
 
+/// What a row's tensor belongs to.
+fn title(item: &Item) -> String {
+    match (item.layer, item.mtp) {
+        (None, _) => "whole model".to_owned(),
+        (Some(layer), false) => format!("layer {layer}"),
+        (Some(_), true) => {
+            let name = item
+                .stored
+                .strip_suffix(&short_name(item))
+                .unwrap_or(&item.official);
+            format!(
+                "MTP {}, not measured",
+                name.trim_end_matches('.').escape_debug()
+            )
+        }
+    }
+}
+
 fn write_title(text: &mut String, checkpoint: &Checkpoint) -> fmt::Result {
     let kind = style::weights(weight_kind(checkpoint.kind()));
     let model = checkpoint.model();
     writeln!(text, "{}: {kind} weights", checkpoint.source())?;
+    if let Some(commit) = checkpoint.revision() {
+        writeln!(text, "commit {commit} of the Hugging Face cache")?;
+    }
     writeln!(
         text,
         "family {}, hidden {}, {} streams (K = {}), {} of {} layers",
@@ -183,10 +213,9 @@ fn write_row(text: &mut String, row: &Row) -> fmt::Result {
 fn short_name(item: &Item) -> String {
     let name = match item.layer {
         Some(layer) => {
-            let marker = format!("layers.{layer}.");
-            item.stored
-                .split_once(&marker)
-                .map_or(item.stored.as_str(), |(_, rest)| rest)
+            let markers = [format!("layers.{layer}."), format!("mtp.{layer}.")];
+            let rest = |marker: &String| Some(item.stored.split_once(marker)?.1);
+            markers.iter().find_map(rest).unwrap_or(&item.stored)
         }
         None => &item.stored,
     };

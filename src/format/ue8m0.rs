@@ -13,6 +13,20 @@ pub const fn from_bits(bits: u8) -> f32 {
     }
 }
 
+/// The code of a value that is one of the format's; NaN is.
+#[must_use]
+pub const fn exact(x: f32) -> Option<u8> {
+    if x.is_nan() {
+        return Some(NAN_BITS);
+    }
+    let code = ceil(x);
+    if code != NAN_BITS && from_bits(code).to_bits() == x.to_bits() {
+        Some(code)
+    } else {
+        None
+    }
+}
+
 /// The code of the smallest power of two not below `x`, as kernels compute it: from the exponent
 /// bits, one more if any fraction bit is set.
 ///

@@ -10,10 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::Selection;
-use crate::checkpoint::{
-    IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX,
-    shard::{Entry, Header},
-};
+use crate::checkpoint::{IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX, shard::Entry};
 
 /// A request, with the redirect and the signature that go with it, costs some KB and a round trip: below this it
 /// is cheaper to receive what lies between two tensors than to ask twice.
@@ -144,10 +141,21 @@ impl Kept {
     }
 }
 
+/// What the header of a source says of it.
+#[derive(Debug)]
+pub(super) struct SourceHeader {
+    /// Where the data begin.
+    pub(super) data_start: u64,
+    /// The tensors that may be wanted: name → where it lies.
+    pub(super) entries: BTreeMap<String, Entry>,
+    /// The texts that its writer added; what else is there is nothing the format knows.
+    pub(super) metadata: BTreeMap<String, String>,
+}
+
 impl Plan {
     /// Plans the small shard of the tensors `names`, all of which the header has.
     pub(super) fn new(
-        header: &Header,
+        header: &SourceHeader,
         names: &[String],
         selection: &Selection,
     ) -> Result<Self, NoRows> {

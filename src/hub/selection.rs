@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::HubError;
-use crate::checkpoint::{Group, is_embedding};
+use crate::checkpoint::{Group, is_embedding, is_mtp};
 
 /// More rows than this are the better part of an embedding.
 const MOST_ROWS: usize = 1 << 16;
@@ -24,7 +24,7 @@ impl Selection {
     pub(super) fn wants(&self, tensor: &str) -> bool {
         match Group::of(tensor) {
             Some(Group::SharedExpert) => self.shared_experts,
-            Some(group) => group.is_usual(),
+            Some(group) => group.is_usual() && !is_mtp(tensor),
             None => false,
         }
     }

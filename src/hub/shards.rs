@@ -1,11 +1,13 @@
 //! The shards: their headers, what is to become of each, and the bytes.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -15,13 +17,15 @@ use super::{
     journal::{Head, Piece},
     line::Event,
     parallel::each,
-    plan::Plan,
+    plan::{Plan, SourceHeader},
     remote::Remote,
+    selection::Selection,
     sources::{SINGLE, Sources},
 };
 use crate::checkpoint::{
     CheckpointError,
-    shard::{Header, START, header_length},
+    header::Header,
+    shard::{START, header_length},
 };
 
 /// A shard and its plan.
@@ -76,17 +80,12 @@ fn plan_one<'a>(
     };
     let path = Path::new(name);
     let identity = remote.identity().ok_or(HubError::Stopped)?;
-    let header = Header::parse(path, &json, identity.size).map_err(|error| fetch.defect(error))?;
     let selection = &fetch.request.selection;
+    let header =
+        parse(path, &json, identity.size, selection).map_err(|error| fetch.defect(error))?;
     let wanted: Vec<String> = match wanted {
         Some(wanted) => wanted.clone(),
-        None => {
-            let names = header.entries.keys();
-            names
-                .filter(|name| selection.wants(name) || selection.wants_rows(name))
-                .cloned()
-                .collect()
-        }
+        None => header.entries.keys().cloned().collect(),
     };
     if let Some(absent) = wanted
         .iter()
@@ -112,6 +111,37 @@ fn plan_one<'a>(
     })
 }
 
+/// Checks a header, and takes from it what may be wanted.
+fn parse(
+    path: &Path,
+    json: &[u8],
+    size: u64,
+    selection: &Selection,
+) -> Result<SourceHeader, CheckpointError> {
+    let is_wanted = |name: &str| selection.wants(name) || selection.wants_rows(name);
+    let header = Header::parse(path, json, size, &is_wanted)?;
+    Ok(SourceHeader {
+        data_start: 8 + json.len() as u64,
+        entries: header.entries,
+        metadata: texts(json),
+    })
+}
+
+/// The entries of a header's metadata that are texts.
+fn texts(json: &[u8]) -> BTreeMap<String, String> {
+    #[derive(Deserialize)]
+    struct Added {
+        #[serde(rename = "__metadata__", default)]
+        metadata: serde_json::Value,
+    }
+    let added = serde_json::from_slice::<Added>(json).map(|added| added.metadata);
+    let entries = added.ok().and_then(|added| added.as_object().cloned());
+    let entries = entries.into_iter().flatten();
+    entries
+        .filter_map(|(key, value)| Some((key, value.as_str()?.to_owned())))
+        .collect()
+}
+
 /// The header that an earlier fetch kept, if it is still what it was.
 fn read_kept(path: &Path, head: &Head) -> Option<Vec<u8>> {
     fs::read(path)
@@ -132,7 +162,8 @@ fn fetch_header(
         header_length(Path::new(name), &start, size).map_err(|error| fetch.defect(error))?;
     let json = remote.read(8, 8 + bytes)?;
     // A broken one is not kept.
-    Header::parse(Path::new(name), &json, size).map_err(|error| fetch.defect(error))?;
+    let selection = &fetch.request.selection;
+    parse(Path::new(name), &json, size, selection).map_err(|error| fetch.defect(error))?;
     fs::write(kept, &json).map_err(HubError::disk(kept))?;
     if let Some(identity) = remote.identity() {
         fetch.journal.note_head(&Head {

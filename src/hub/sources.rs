@@ -31,8 +31,10 @@ pub(super) struct Sources {
 
 /// Fetches them, as far as they are not there, and reads the index.
 pub(super) fn fetch(fetch: &Fetch<'_>) -> Result<Sources, HubError> {
+    let selection = &fetch.request.selection;
+    let keep = |name: &str| selection.wants(name) || selection.wants_rows(name);
     let index = small_file(fetch, index::FILE_NAME, index::LARGEST, |path| {
-        Index::read(path).map(drop)
+        Index::read(path, &keep).map(drop)
     })?;
     let config = small_file(fetch, CONFIG, config::LARGEST, |path| {
         Config::read(path).map(drop)
@@ -41,10 +43,8 @@ pub(super) fn fetch(fetch: &Fetch<'_>) -> Result<Sources, HubError> {
         None => None,
         Some(_) => {
             let path = fetch.source().join(index::FILE_NAME);
-            Some(wanted(
-                fetch,
-                Index::read(&path).map_err(|error| fetch.defect(error))?,
-            )?)
+            let index = Index::read(&path, &keep).map_err(|error| fetch.defect(error))?;
+            Some(wanted(index)?)
         }
     };
     Ok(Sources {
@@ -55,13 +55,9 @@ pub(super) fn fetch(fetch: &Fetch<'_>) -> Result<Sources, HubError> {
 }
 
 /// What the index has of what is wanted.
-fn wanted(fetch: &Fetch<'_>, index: Index) -> Result<Wanted, HubError> {
-    let selection = &fetch.request.selection;
+fn wanted(index: Index) -> Result<Wanted, HubError> {
     let mut wanted = Wanted::new();
     for (tensor, file) in index.weight_map {
-        if !selection.wants(&tensor) && !selection.wants_rows(&tensor) {
-            continue;
-        }
         // The shards come to lie beside files of other names, which none of them may take.
         if !file.ends_with(".safetensors") {
             return Err(HubError::NotAShard { tensor, file });

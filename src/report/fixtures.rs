@@ -77,6 +77,7 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
             },
             checkpoint: Checkpoint {
                 source: "synthetic:flash".to_owned(),
+                revision: None,
                 kind: WeightKind::Synthetic,
                 digest: "sha256:00".to_owned(),
                 family: "flash".to_owned(),

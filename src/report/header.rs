@@ -116,8 +116,11 @@ impl WeightKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
-    /// As named on the command line: a path, or `synthetic:…`.
+    /// As named on the command line: a path, a model of the local Hugging Face cache, or `synthetic:…`.
     pub source: String,
+    /// The commit that a name of the Hugging Face cache stood for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
     /// Whether the weights are a model's or made up.
     pub kind: WeightKind,
     /// Digest of the tensors used.

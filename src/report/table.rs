@@ -145,9 +145,15 @@ pub(super) fn title(report: &Report, width: usize) -> String {
     let facts: Vec<String> = std::iter::once(weighed)
         .chain(facts.map(|fact| printable(fact)))
         .collect();
+    let commit = checkpoint.revision.as_ref();
     let weights = printable(&format!(
-        "{}: {}, {} layers, hidden {}, {} streams",
-        checkpoint.source, checkpoint.family, checkpoint.layers, checkpoint.hidden, checkpoint.hc
+        "{}{}: {}, {} layers, hidden {}, {} streams",
+        checkpoint.source,
+        commit.map_or_else(String::new, |commit| format!(" (commit {commit})")),
+        checkpoint.family,
+        checkpoint.layers,
+        checkpoint.hidden,
+        checkpoint.hc
     ));
     [
         wrap(&facts.join(" · "), width, ""),

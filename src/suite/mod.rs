@@ -4,7 +4,8 @@
 //! beside the fp64 reference and yields records. [`mix`] compares the hyper-connection mixing kernel
 //! stage by stage at every site; [`recombine`] compares what follows the sublayer; [`chain`] takes both through all
 //! layers; [`indexer`] follows hidden states to the keys that attention selects; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the number of splits;
-//! [`crosscheck`] compares two backends, [`repeat`] several runs of one; [`vectors`] replays recorded tensor-core results. A new suite is a new file
+//! [`crosscheck`] compares two backends, [`repeat`] several runs of one; [`weights`] compares two checkpoints; [`vectors`] replays
+//! recorded tensor-core results. A new suite is a new file
 //! and a line here. What may not live here: printing, file formats, limits.
 
 pub mod budget;
@@ -23,6 +24,7 @@ pub mod repeat;
 pub mod sweep;
 pub mod tensors;
 pub mod vectors;
+pub mod weights;
 
 use thiserror::Error;
 use ulpdrift_reference::simd::Level;

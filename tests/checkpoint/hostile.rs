@@ -28,7 +28,7 @@ fn not_a_checkpoint_at_all() {
     directory.write("c/model-q4.gguf", "GGUF");
     assert_refused(&directory.spec("c"), &["GGUF"]);
     directory.write("d/part.safetensors", "");
-    assert_refused(&directory.spec("d"), &["1 .safetensors files", "no index"]);
+    assert_refused(&directory.spec("d"), &["part.safetensors", "it is empty"]);
     assert_refused("synthetic:huge", &["'huge'", "flash, pro, v4.1 and tiny"]);
 }
 

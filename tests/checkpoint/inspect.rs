@@ -14,6 +14,7 @@ fn inspect(spec: &str, only: Option<Only>) -> String {
     let text = render(&InspectArgs {
         checkpoint: spec.to_owned(),
         only,
+        against: None,
     })
     .unwrap();
     let text = style::plain(&text);

@@ -1,5 +1,7 @@
 //! Checkpoints as users meet them: whole, partial, foreign, broken and hostile.
 
+mod against;
+mod broken;
 mod chain_weights;
 mod contradictions;
 mod hostile;
@@ -7,9 +9,11 @@ mod index_inputs;
 mod indexer;
 mod inputs;
 mod inspect;
+mod memory;
 mod mutations;
 mod rope;
 mod round_trip;
 mod shared_expert;
+mod spellings;
 mod support;
 mod transformers;

@@ -25,6 +25,7 @@ fn survive(spec: &str) {
     if let Err(error) = render(&InspectArgs {
         checkpoint: spec.to_owned(),
         only: None,
+        against: None,
     }) {
         assert_sentence(&error.to_string(), &[]);
     }

@@ -227,6 +227,7 @@ impl<'a> Provenance<'a> {
         }
         report::Checkpoint {
             source: checkpoint.source().to_owned(),
+            revision: checkpoint.revision().map(str::to_owned),
             kind: weight_kind(checkpoint.kind()),
             digest: hex(self.digest.clone()),
             family: model.family.to_string(),

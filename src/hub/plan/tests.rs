@@ -1,7 +1,7 @@
 use super::*;
 
 /// A header of tensors of bytes, each with its first byte and the one behind its last.
-fn header(tensors: &[(&str, u64, u64)]) -> Header {
+fn header(tensors: &[(&str, u64, u64)]) -> SourceHeader {
     let entries = tensors.iter().map(|&(name, begin, end)| {
         let entry = Entry {
             dtype: "U8".to_owned(),
@@ -11,11 +11,10 @@ fn header(tensors: &[(&str, u64, u64)]) -> Header {
         };
         (name.to_owned(), entry)
     });
-    Header {
+    SourceHeader {
         data_start: 1000,
         entries: entries.collect(),
         metadata: BTreeMap::new(),
-        synthetic: false,
     }
 }
 

@@ -136,18 +136,13 @@ impl Layer {
 
     /// The weights as the truth reads them.
     pub fn reference(&self) -> reference::Weights<'_> {
-        let weights = &self.weights;
-        reference::Weights {
-            attn_norm: (!self.source.normed).then_some(&weights.attn_norm),
-            wq_a: weights.wq_a.values.view(),
-            q_norm: &weights.q_norm,
-            wq_b: weights.wq_b.values.view(),
-            weights_proj: weights.weights_proj.view(),
-            wkv: weights.wkv.view(),
-            wgate: weights.wgate.view(),
-            ape: weights.ape.view(),
-            k_norm: &weights.k_norm,
-            norm_eps: self.norm_eps,
+        let weights = truthful(&self.weights, self.norm_eps);
+        match self.source.normed {
+            true => reference::Weights {
+                attn_norm: None,
+                ..weights
+            },
+            false => weights,
         }
     }
 
@@ -171,6 +166,22 @@ impl Layer {
     }
 }
 
+/// An indexer's weights as the truth reads them, for hidden states before the layer's norm.
+pub fn truthful(weights: &IndexerWeights, norm_eps: f64) -> reference::Weights<'_> {
+    reference::Weights {
+        attn_norm: Some(&weights.attn_norm),
+        wq_a: weights.wq_a.values.view(),
+        q_norm: &weights.q_norm,
+        wq_b: weights.wq_b.values.view(),
+        weights_proj: weights.weights_proj.view(),
+        wkv: weights.wkv.view(),
+        wgate: weights.wgate.view(),
+        ape: weights.ape.view(),
+        k_norm: &weights.k_norm,
+        norm_eps,
+    }
+}
+
 fn linear(stored: &checkpoint::Linear) -> Linear<'_> {
     Linear {
         values: stored.values.view(),
@@ -182,7 +193,8 @@ fn linear(stored: &checkpoint::Linear) -> Linear<'_> {
     }
 }
 
-fn turning(rope: checkpoint::Rope) -> reference::Rope {
+/// How the truth turns queries and keys.
+pub fn turning(rope: checkpoint::Rope) -> reference::Rope {
     let yarn = rope.yarn.map(|yarn| reference::Yarn {
         factor: yarn.factor,
         original_positions: yarn.original_positions,

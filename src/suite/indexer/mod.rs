@@ -38,7 +38,7 @@ mod tests;
 pub use self::{
     asked::{Asked, QuerySet},
     candidate::Candidate,
-    layer::Layer,
+    layer::{Layer, truthful, turning},
 };
 
 use self::{
