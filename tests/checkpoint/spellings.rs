@@ -126,7 +126,7 @@ pub fn as_is(name: &str) -> String {
 /// Runs, and hands exit code, records and what was said back.
 fn run(spec: &str, flags: &str) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_ulpdrift"))
-        .args(["run", spec, "--tokens", "2", "--context", "128"])
+        .args(["run", spec, "--tokens", "2"])
         .args(flags.split(' '))
         .output()
         .unwrap();
@@ -138,7 +138,8 @@ fn run(spec: &str, flags: &str) -> (i32, String, String) {
     )
 }
 
-const ALL: &str = "--suite mix,chain,indexer --variants fp32,tf32,bf16-patch,fp8-f32scale";
+const ALL: &str =
+    "--suite mix,chain,indexer --context 128 --variants fp32,tf32,bf16-patch,fp8-f32scale";
 
 #[track_caller]
 fn records(spec: &str, flags: &str) -> String {
@@ -279,7 +280,7 @@ fn a_scale_that_is_no_power_of_two_is_refused() {
         },
     );
     let spec = write(&directory, "odd", &model, as_is);
-    let (code, _, said) = run(&spec, "--suite indexer --variants fp32");
+    let (code, _, said) = run(&spec, "--suite indexer --context 128 --variants fp32");
     assert_eq!(code, 2);
     assert!(
         said.contains("indexer.wq_b.scale") && said.contains("expected powers of two"),
@@ -332,7 +333,7 @@ fn packed_and_fused_indexers_are_named() {
         ),
     ] {
         let spec = write(&directory, place, &model, |name| name.replace(from, to));
-        let (code, _, said) = run(&spec, "--suite indexer --variants fp32");
+        let (code, _, said) = run(&spec, "--suite indexer --context 128 --variants fp32");
         assert_eq!(code, 2, "{said}");
         for part in [
             from,
