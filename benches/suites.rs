@@ -10,7 +10,9 @@ use ulpdrift::{
     recipe::{MixRecipe, catalogue},
     report::dump::NoDump,
     suite::{
-        Plan, mix,
+        Plan,
+        ledger::whole,
+        mix,
         sweep::{self, Axes},
     },
     tensor_core::Arch,
@@ -53,7 +55,8 @@ fn suites(criterion: &mut Criterion) {
     ] {
         let plan = plan(recipes);
         group.bench_function(name, |bencher| {
-            bencher.iter(|| black_box(mix::run(&plan, &mut NoDump, &|_, _, _| {})).is_ok());
+            bencher
+                .iter(|| black_box(whole(|ledger| mix::run(&plan, &mut NoDump, ledger))).is_ok());
         });
     }
     let axes = Axes {
@@ -63,7 +66,7 @@ fn suites(criterion: &mut Criterion) {
     };
     let plan = plan(&defaults);
     group.bench_function("sweep, 6 points", |bencher| {
-        bencher.iter(|| black_box(sweep::run(&plan, &axes, &|_, _, _| {})).is_ok());
+        bencher.iter(|| black_box(whole(|ledger| sweep::run(&plan, &axes, ledger))).is_ok());
     });
     group.finish();
 }

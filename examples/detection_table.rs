@@ -20,6 +20,7 @@ use ulpdrift::{
             self, IndexPlan,
             fault::{IndexFault, claimed},
         },
+        ledger::whole,
     },
     tensor_core::Arch,
     verdict::{VerdictLimits, judge, judge_bugs},
@@ -112,7 +113,7 @@ impl Case {
             top_k: vec![*k],
             model_k: *k,
         };
-        let mut outcome = indexer::run(&plan, &own, &mut NoDump, &|_, _, _| {})?;
+        let mut outcome = whole(|ledger| indexer::run(&plan, &own, &mut NoDump, ledger))?;
         let limits = VerdictLimits::default();
         let (records, yardstick) = (&outcome.records, &outcome.yardstick);
         judge_bugs(&mut outcome.diagnoses, records, yardstick, &limits);

@@ -153,6 +153,19 @@ impl Activations {
         })
     }
 
+    /// What tells a file of inputs from another of the same name, without reading all of it; nothing where inputs are
+    /// generated.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read.
+    pub fn fingerprint(&self) -> Result<Option<String>, ActivationsError> {
+        match &self.source {
+            Source::Recorded(recorded) => recorded.fingerprint().map(Some),
+            Source::Generated(_) | Source::Embedding => Ok(None),
+        }
+    }
+
     /// How many tokens were recorded for a site: `None` if the site is absent. Generated inputs
     /// never end.
     #[must_use]

@@ -108,6 +108,18 @@ pub fn evaluate(
     Ok(outcomes)
 }
 
+/// Whether limits that compare with a baseline have one: found out before there is a report.
+///
+/// # Errors
+/// One that has none.
+pub fn require_baseline(thresholds: &Thresholds) -> Result<(), GateError> {
+    let compares = |limit: &&Limit| limit.ratio.is_some();
+    match thresholds.limits.iter().find(compares) {
+        None => Ok(()),
+        Some(limit) => Err(limit::no_baseline(limit, &thresholds.origin)),
+    }
+}
+
 /// Whether every check passed. Nothing checked is not a pass.
 #[must_use]
 pub fn passed(outcomes: &[GateOutcome]) -> bool {

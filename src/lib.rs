@@ -14,6 +14,7 @@ pub mod files;
 pub mod format;
 pub mod gate;
 pub mod hub;
+pub mod job;
 pub mod measure;
 pub mod random;
 pub mod ranking;

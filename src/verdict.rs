@@ -27,6 +27,7 @@
 
 mod bugs;
 mod failures;
+mod soundness;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -42,6 +43,7 @@ use crate::report::{
 
 pub use bugs::{explain, judge_bugs};
 pub use failures::failures;
+pub use soundness::{is_good, is_sound};
 
 /// The recipe whose own error is the yardstick of `exact`.
 pub const YARDSTICK: &str = "fp32";

@@ -58,7 +58,8 @@ impl Certificate {
 }
 
 /// The larger of two, NaN being the worst of all.
-fn worse(a: f64, b: f64) -> f64 {
+#[must_use]
+pub fn worse(a: f64, b: f64) -> f64 {
     if a.is_nan() || a > b { a } else { b }
 }
 

@@ -10,7 +10,7 @@ use ndarray::Array2;
 
 use super::{ActivationsError, IndexSource};
 use crate::checkpoint::{
-    Model, Site, StoredType,
+    Digests, Model, Site, StoredType,
     shard::{Entry, Shard},
 };
 
@@ -87,6 +87,15 @@ impl Recorded {
             hidden: model.hidden,
             rank: model.indexer.map(|indexer| indexer.rank),
         })
+    }
+
+    /// What tells this file from another of the same name.
+    pub(super) fn fingerprint(&self) -> Result<String, ActivationsError> {
+        let mut samples = Digests::default();
+        for (name, entry) in &self.shard.entries {
+            self.shard.sample((name, entry), name, &mut samples)?;
+        }
+        Ok(samples.whole())
     }
 
     fn tensor(&self, layer: u32, site: Site) -> Option<&Tensor> {

@@ -5,10 +5,9 @@
 use std::collections::BTreeSet;
 
 use ndarray::{Array2, ArrayView2};
-use sha2::Sha256;
 
 use super::{
-    Checkpoint, CheckpointError, NonFinite, StoredType,
+    Checkpoint, CheckpointError, Digests, NonFinite, StoredType,
     locate::{Located, Place},
     names::{EMBEDDING, IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX},
     values,
@@ -135,11 +134,16 @@ impl Checkpoint {
         }
     }
 
-    /// Feeds the embeddings that were used to a digest, before all layers, as
-    /// [`super::HcWeights::digest_update`] does the weights of a site.
-    pub fn embedding_digest_update(&self, digest: &mut Sha256, rows: ArrayView2<'_, f32>) {
+    /// Notes that embeddings were read: `rows`, which `seed` has drawn.
+    pub fn add_embedding_digest(
+        &self,
+        digests: &mut Digests,
+        seed: u64,
+        rows: ArrayView2<'_, f32>,
+    ) {
         let stored = self.embedding_tensor().map_or("", |located| &located.dtype);
-        values::feed(digest, EMBEDDING, stored, rows.shape(), rows.iter());
+        let name = format!("{EMBEDDING} of seed {seed}");
+        values::add_values(digests, &name, stored, rows.shape(), rows.iter());
     }
 
     /// The embeddings of the tokens `rows`, [rows, d], exactly as stored; `None` where the checkpoint has no

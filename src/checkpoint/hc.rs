@@ -1,10 +1,9 @@
 //! The hyper-connection weights of one site.
 
 use ndarray::Array2;
-use sha2::Sha256;
 
 use super::{
-    Checkpoint, CheckpointError, NonFinite, Site, StoredType,
+    Checkpoint, CheckpointError, Digests, NonFinite, Site, StoredType,
     locate::Located,
     names::{HC_PARTS, hc_name},
     values::{self, Values},
@@ -24,19 +23,15 @@ pub struct HcWeights {
 }
 
 impl HcWeights {
-    /// Feeds names, type, shape and values to a digest, so that two checkpoints with the same
-    /// weights have the same digest whatever their spelling and shards.
-    ///
-    /// Values enter as little-endian f32: for F32 tensors these are the stored bytes. Feed sites
-    /// in ascending order of layer, attn before ffn.
-    pub fn digest_update(&self, digest: &mut Sha256, layer: u32, site: Site) {
+    /// Notes what was read.
+    pub fn add_digests(&self, digests: &mut Digests, layer: u32, site: Site) {
         let stored = self.dtype.name();
-        let mut feed = |part: &str, shape: &[usize], values: &mut dyn Iterator<Item = &f32>| {
-            values::feed(digest, &hc_name(layer, site, part), stored, shape, values);
+        let mut add = |part: &str, shape: &[usize], values: &mut dyn Iterator<Item = &f32>| {
+            values::add_values(digests, &hc_name(layer, site, part), stored, shape, values);
         };
-        feed("fn", self.function.shape(), &mut self.function.iter());
-        feed("base", &[self.base.len()], &mut self.base.iter());
-        feed("scale", &[self.scale.len()], &mut self.scale.iter());
+        add("fn", self.function.shape(), &mut self.function.iter());
+        add("base", &[self.base.len()], &mut self.base.iter());
+        add("scale", &[self.scale.len()], &mut self.scale.iter());
     }
 }
 

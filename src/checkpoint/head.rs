@@ -1,10 +1,9 @@
 //! The weights that collapse the streams at the end of the model.
 
 use ndarray::Array2;
-use sha2::Sha256;
 
 use super::{
-    Checkpoint, CheckpointError, Family, NonFinite, StoredType,
+    Checkpoint, CheckpointError, Digests, Family, NonFinite, StoredType,
     locate::Located,
     names::{HC_PARTS, head_name},
     values,
@@ -27,16 +26,15 @@ pub struct HeadWeights {
 }
 
 impl HeadWeights {
-    /// Feeds names, type, shapes and values to a digest, as [`super::HcWeights::digest_update`] does,
-    /// behind the last layer's.
-    pub fn digest_update(&self, digest: &mut Sha256) {
+    /// Notes what was read.
+    pub fn add_digests(&self, digests: &mut Digests) {
         let stored = self.dtype.name();
-        let mut feed = |part: &str, shape: &[usize], values: &mut dyn Iterator<Item = &f32>| {
-            values::feed(digest, &head_name(part), stored, shape, values);
+        let mut add = |part: &str, shape: &[usize], values: &mut dyn Iterator<Item = &f32>| {
+            values::add_values(digests, &head_name(part), stored, shape, values);
         };
-        feed("fn", self.function.shape(), &mut self.function.iter());
-        feed("base", &[self.base.len()], &mut self.base.iter());
-        feed("scale", &[1], &mut [self.scale].iter());
+        add("fn", self.function.shape(), &mut self.function.iter());
+        add("base", &[self.base.len()], &mut self.base.iter());
+        add("scale", &[1], &mut [self.scale].iter());
     }
 }
 

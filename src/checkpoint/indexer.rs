@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use ndarray::Array2;
 
 use super::{
-    Checkpoint, CheckpointError, Family, IndexerModel, NonFinite, Site, StoredType,
+    Checkpoint, CheckpointError, Digests, Family, IndexerModel, NonFinite, Site, StoredType,
     error::{quoted, shape_text},
     layers,
     locate::Located,
@@ -50,9 +50,8 @@ pub struct IndexerWeights {
     pub k_norm: Vec<f32>,
     /// How each weight is stored, by its name within the layer: `indexer.wq_b` → F8_E4M3.
     pub stored: BTreeMap<&'static str, StoredType>,
-    /// SHA-256 of the official names, types, shapes and stored bytes of all that was read, scales included, in the
-    /// order of the table above.
-    pub digest: [u8; 32],
+    /// Of all that was read, scales included.
+    pub digests: Digests,
 }
 
 /// A tensor of plain floats that is there, and of the right type and shape.
@@ -192,7 +191,7 @@ impl Checkpoint {
             ape: parts.ape.read_matrix(from)?,
             k_norm: parts.k_norm.read(from)?,
             stored: parts.stored(),
-            digest: reading.digest(),
+            digests: reading.digests(),
         })
     }
 

@@ -23,6 +23,7 @@
 
 pub(crate) mod config;
 mod dense;
+mod digest;
 mod dtype;
 mod embedding;
 mod entry;
@@ -53,6 +54,7 @@ mod values;
 mod write;
 
 pub use dense::Content;
+pub use digest::Digests;
 pub use dtype::StoredType;
 pub use embedding::Vocabulary;
 pub use error::CheckpointError;
@@ -201,6 +203,26 @@ impl Checkpoint {
     #[must_use]
     pub fn revision(&self) -> Option<&str> {
         self.found.commit.as_deref()
+    }
+
+    /// What tells this checkpoint from another of the same name, without reading all of it: a digest of name, type,
+    /// shape and first bytes of every tensor of interest.
+    ///
+    /// # Errors
+    ///
+    /// If a tensor cannot be read.
+    pub fn fingerprint(&self) -> Result<String, CheckpointError> {
+        let mut samples = Digests::default();
+        for (name, located) in &self.found.tensors {
+            if let Place::Shard(number) = located.place {
+                let shard = self.found.shards.get(number);
+                let entry = shard.and_then(|shard| shard.entries.get_key_value(&located.stored));
+                if let (Some(shard), Some((stored, entry))) = (shard, entry) {
+                    shard.sample((stored, entry), name, &mut samples)?;
+                }
+            }
+        }
+        Ok(samples.whole())
     }
 
     /// The layers with all their hyper-connection tensors, ascending; MTP layers never.

@@ -1,8 +1,6 @@
 //! The weights of the RMS norms between the streams and a sublayer, and of the one at the model's end.
 
-use sha2::Sha256;
-
-use super::{Checkpoint, CheckpointError, NonFinite, Site, names::norm_name, values};
+use super::{Checkpoint, CheckpointError, Digests, NonFinite, Site, names::norm_name, values};
 
 impl Checkpoint {
     /// Reads the weight of the norm that a site's sublayer begins with: d values, exactly as stored.
@@ -31,17 +29,16 @@ impl Checkpoint {
         self.norm_weight(None, "the model's end", nonfinite)
     }
 
-    /// Feeds a norm's weight to a digest, as [`super::HcWeights::digest_update`] does those of a site:
-    /// a site's norm behind its other weights, the final one (`None`) behind the head.
-    pub fn norm_digest_update(
+    /// Notes that a site's norm was read, or the final one (`None`).
+    pub fn add_norm_digest(
         &self,
-        digest: &mut Sha256,
+        digests: &mut Digests,
         place: Option<(u32, Site)>,
         weight: &[f32],
     ) {
         let name = norm_name(place);
         let stored = self.tensor(&name).map_or("", |located| &located.dtype);
-        values::feed(digest, &name, stored, &[weight.len()], weight);
+        values::add_values(digests, &name, stored, &[weight.len()], weight);
     }
 
     fn norm_weight(

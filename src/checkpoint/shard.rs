@@ -16,7 +16,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use sha2::Digest;
+
 use super::{
+    Digests,
     error::{CheckpointError, quoted, shown},
     header::{Extent, Header},
 };
@@ -28,6 +31,8 @@ const LARGEST_HEADER: u64 = 100_000_000;
 
 /// As many first bytes of a file as it takes to know how long its header is, and what it is if it has none.
 pub(crate) const START: u64 = 64;
+/// Bytes of a tensor that are looked at to tell it from another.
+const SAMPLE: u64 = 4096;
 
 /// The metadata key that marks synthetic weights.
 pub(super) const SYNTHETIC_KEY: &str = "ulpdrift_synthetic";
@@ -74,6 +79,22 @@ impl Shard {
     /// The file's path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Adds a digest of a tensor's first bytes: what tells it from another of its name and shape without reading either.
+    pub(crate) fn sample(
+        &self,
+        (name, entry): (&str, &Entry),
+        official: &str,
+        samples: &mut Digests,
+    ) -> Result<(), CheckpointError> {
+        let length = (entry.end - entry.begin).min(SAMPLE);
+        let mut bytes = vec![0; length as usize];
+        self.read_at(name, entry, 0, &mut bytes)?;
+        samples.add(official, &entry.dtype, &entry.shape, |digest| {
+            digest.update(&bytes);
+        });
+        Ok(())
     }
 
     /// Reads `buffer.len()` bytes of a tensor, from its byte `offset` on.

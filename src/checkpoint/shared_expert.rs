@@ -3,7 +3,7 @@
 use ndarray::Array2;
 
 use super::{
-    Checkpoint, CheckpointError, NonFinite,
+    Checkpoint, CheckpointError, Digests, NonFinite,
     error::quoted,
     matrix::{Accepted, Matrices, Matrix},
     names::{EXPERT_PARTS, expert_name},
@@ -19,9 +19,8 @@ pub struct SharedExpert {
     pub down: Array2<f32>,
     /// w3, [inter, d].
     pub up: Array2<f32>,
-    /// SHA-256 of the official names, types, shapes and stored bytes of all that was read: what enters a digest of
-    /// weights, behind those of the layer's ffn site.
-    pub digest: [u8; 32],
+    /// Of all that was read.
+    pub digests: Digests,
 }
 
 impl Checkpoint {
@@ -51,7 +50,7 @@ impl Checkpoint {
             gate: gate.read(&mut reading)?.values,
             down: down.read(&mut reading)?.values,
             up: up.read(&mut reading)?.values,
-            digest: reading.digest(),
+            digests: reading.digests(),
         })
     }
 

@@ -1,9 +1,10 @@
 //! A tensor of plain floats, read whole: its type, its shape and its values are checked here.
 
-use sha2::{Digest, Sha256};
+use sha2::Digest;
 
 use super::{
-    Checkpoint, CheckpointError, Model, NonFinite, StoredType, error::shape_text, locate::Located,
+    Checkpoint, CheckpointError, Digests, Model, NonFinite, StoredType, error::shape_text,
+    locate::Located,
 };
 
 /// A decoded tensor.
@@ -43,13 +44,13 @@ pub(super) fn plain_float(located: &Located) -> Result<StoredType, CheckpointErr
         })
 }
 
-/// A group of tensors being read whole, whose official names, types, shapes and stored bytes enter a digest.
+/// A group of tensors being read whole, whose digests are noted.
 pub(super) struct Reading<'a> {
     checkpoint: &'a Checkpoint,
     /// Where, for a sentence that ends in "needed at".
     needed: String,
     nonfinite: NonFinite,
-    digest: Sha256,
+    digests: Digests,
 }
 
 impl<'a> Reading<'a> {
@@ -58,7 +59,7 @@ impl<'a> Reading<'a> {
             checkpoint,
             needed,
             nonfinite,
-            digest: Sha256::new(),
+            digests: Digests::default(),
         }
     }
 
@@ -72,9 +73,10 @@ impl<'a> Reading<'a> {
         self.checkpoint.visit(located, &mut Vec::new(), |piece| {
             bytes.extend_from_slice(piece);
         })?;
-        self.digest
-            .update(format!("{name}\n{}\n{:?}\n", located.dtype, located.shape));
-        self.digest.update(&bytes);
+        self.digests
+            .add(name, &located.dtype, &located.shape, |digest| {
+                digest.update(&bytes);
+            });
         Ok(bytes)
     }
 
@@ -84,11 +86,15 @@ impl<'a> Reading<'a> {
         located: &Located,
         name: &str,
     ) -> Result<Vec<f32>, CheckpointError> {
-        let stored = plain_float(located)?;
-        let bytes = self.bytes(located, name)?;
-        let mut values = Vec::with_capacity(bytes.len() / stored.bytes());
-        stored.decode_into(&bytes, &mut values);
-        self.refuse_nonfinite(&values, located)?;
+        let Values { values, stored } =
+            read(self.checkpoint, located, &self.needed, self.nonfinite)?;
+        add_values(
+            &mut self.digests,
+            name,
+            stored.name(),
+            &located.shape,
+            &values,
+        );
         Ok(values)
     }
 
@@ -104,9 +110,9 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The digest of all that was read, in that order.
-    pub(super) fn digest(self) -> [u8; 32] {
-        self.digest.finalize().into()
+    /// The digests of all that was read.
+    pub(super) fn digests(self) -> Digests {
+        self.digests
     }
 }
 
@@ -171,22 +177,23 @@ pub(super) fn refuse_nonfinite(
     })
 }
 
-/// Feeds a tensor's official name, type, shape and values to a digest, the values as little-endian f32.
-pub(super) fn feed<'a>(
-    digest: &mut Sha256,
+/// Adds the digest of a tensor of plain floats, which enter it as little-endian f32: for F32 these are the stored bytes.
+pub(super) fn add_values<'a>(
+    digests: &mut Digests,
     name: &str,
     stored: &str,
     shape: &[usize],
     values: impl IntoIterator<Item = &'a f32>,
 ) {
-    digest.update(format!("{name}\n{stored}\n{shape:?}\n"));
-    let mut bytes = Vec::with_capacity(1 << 14);
-    for value in values {
-        bytes.extend_from_slice(&value.to_le_bytes());
-        if bytes.len() == 1 << 14 {
-            digest.update(&bytes);
-            bytes.clear();
+    digests.add(name, stored, shape, |digest| {
+        let mut bytes = Vec::with_capacity(1 << 14);
+        for value in values {
+            bytes.extend_from_slice(&value.to_le_bytes());
+            if bytes.len() == 1 << 14 {
+                digest.update(&bytes);
+                bytes.clear();
+            }
         }
-    }
-    digest.update(&bytes);
+        digest.update(&bytes);
+    });
 }

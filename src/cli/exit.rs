@@ -9,3 +9,5 @@ pub const CHECK_FAILED: u8 = 1;
 pub const BAD_INPUT: u8 = 2;
 /// A CUDA device was asked for, and it, its driver or its compiler is missing or does not work.
 pub const NO_DEVICE: u8 = 3;
+/// Interrupted (Ctrl-C, or asked to terminate); the finished cases are kept.
+pub const INTERRUPTED: u8 = 130;

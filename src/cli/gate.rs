@@ -67,7 +67,7 @@ pub enum GateFormat {
 /// If a file cannot be used, or neither thresholds nor a baseline is given; that is exit 2.
 pub fn run(args: &GateArgs) -> anyhow::Result<ExitCode> {
     if args.init {
-        let report = json::read(&args.report)?;
+        let report = json::read_whole(&args.report)?;
         deliver(args, init::thresholds(&report).as_bytes())?;
         return Ok(ExitCode::from(exit::GOOD));
     }
@@ -113,8 +113,8 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
             "a gate never passes on nothing: give --thresholds FILE, --baseline REPORT, or both"
         ),
     };
-    let report = json::read(&args.report)?;
-    let baseline = args.baseline.as_deref().map(json::read).transpose()?;
+    let report = json::read_whole(&args.report)?;
+    let baseline = args.baseline.as_deref().map(json::read_whole).transpose()?;
     let outcomes = gate::evaluate(&thresholds, &report, baseline.as_ref())?;
     let mut text = title(&report);
     text.push_str(&describe(&outcomes));

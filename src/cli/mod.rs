@@ -11,9 +11,13 @@ pub mod exit;
 pub mod explain;
 pub mod fetch;
 pub mod gate;
+mod gates;
 pub mod inspect;
 mod kernel_cache;
+pub mod merge;
 pub mod mma;
+mod next;
+mod outputs;
 mod print;
 pub mod report;
 pub mod run;
@@ -41,7 +45,8 @@ use crate::{
 #[command(version, propagate_version = true, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 good · 1 a gate, bound or verify check failed, or a variant is broken · 2 bad usage \
-    or bad input, nothing written · 3 the requested backend or device is not here\n\n\
+    or bad input, no report written · 3 the requested backend or device is not here · 130 interrupted, finished cases \
+    kept\n\n\
     Examples:\n  \
     ulpdrift run                                  built-in synthetic V4-Flash weights\n  \
     ulpdrift run ~/models/DeepSeek-V4-Flash       every layer of a checkpoint\n  \
@@ -75,6 +80,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Apply thresholds or a baseline to a report.
     Gate(gate::GateArgs),
+    /// Join the reports of a run that was made in parts.
+    Merge(merge::MergeArgs),
     /// Make a page to read of a report.
     Report(report::ReportArgs),
     /// Show two reports side by side: what changed, by variant, worst first.
@@ -158,6 +165,7 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Gate(args) => gate::run(args),
+        Command::Merge(args) => merge::run(args),
         Command::Report(args) => report::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Explain(args) => explain::run(args),

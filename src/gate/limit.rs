@@ -11,6 +11,15 @@ use crate::{
     },
 };
 
+/// What a limit that compares is told where there is nothing to compare with.
+pub(super) fn no_baseline(limit: &Limit, origin: &Path) -> GateError {
+    GateError::NoBaseline {
+        origin: origin.to_owned(),
+        line: limit.line,
+        check: limit.to_string(),
+    }
+}
+
 /// Applies a limit. Rows of a known bug are meant by a limit that names `fault`, and by no other.
 pub(super) fn apply(
     limit: &Limit,
@@ -64,11 +73,7 @@ pub(super) fn apply(
         }
     }
     if let Some(ratio) = limit.ratio {
-        let pair = pair.ok_or_else(|| GateError::NoBaseline {
-            origin: origin.to_owned(),
-            line: limit.line,
-            check: outcome.check.clone(),
-        })?;
+        let pair = pair.ok_or_else(|| no_baseline(limit, origin))?;
         let compared = compare_rows(limit.measure, ratio, &rows, pair, &mut outcome)?;
         if limit.max.is_none() && limit.min.is_none() {
             outcome.matched = compared;

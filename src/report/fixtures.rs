@@ -89,6 +89,7 @@ pub(crate) fn report(records: Vec<Record>) -> Report {
             },
             repeat_flags: Vec::new(),
         },
+        part: None,
         recipes,
         certificate: Some(Certificate {
             checked: 64,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use ulpdrift_reference::certify;
 
 use crate::measure::value::Value;
 
@@ -139,6 +140,21 @@ pub struct Checkpoint {
     pub notes: Vec<String>,
 }
 
+impl Checkpoint {
+    /// The source as a command names it that is to read the same files: a model of the Hugging Face cache by the commit
+    /// that its name stood for.
+    #[must_use]
+    pub fn pinned(&self) -> String {
+        match &self.revision {
+            None => self.source.clone(),
+            Some(commit) => {
+                let (name, _) = self.source.split_once('@').unwrap_or((&self.source, ""));
+                format!("{name}@{commit}")
+            }
+        }
+    }
+}
+
 /// How the reference certified itself: outputs recomputed exactly beside it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -149,6 +165,29 @@ pub struct Certificate {
     pub max_abs_diff: Value,
     /// Largest |fp64 − exact| over the tensor's largest |r|.
     pub max_rel_to_scale: Value,
+}
+
+impl Certificate {
+    /// Both together: all that was checked, and the larger differences.
+    #[must_use]
+    pub fn merge(self, other: Self) -> Self {
+        let worse = |a: Value, b: Value| Value(certify::worse(a.0, b.0));
+        Self {
+            checked: self.checked + other.checked,
+            max_abs_diff: worse(self.max_abs_diff, other.max_abs_diff),
+            max_rel_to_scale: worse(self.max_rel_to_scale, other.max_rel_to_scale),
+        }
+    }
+}
+
+impl From<certify::Certificate> for Certificate {
+    fn from(certificate: certify::Certificate) -> Self {
+        Self {
+            checked: certificate.checked as u64,
+            max_abs_diff: Value(certificate.max_abs_diff),
+            max_rel_to_scale: Value(certificate.max_rel_to_scale),
+        }
+    }
 }
 
 /// Something that was asked for and could not be run.
@@ -198,4 +237,20 @@ pub struct Host {
     /// Wall time of the run in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::report::fixtures;
+
+    #[test]
+    fn a_model_of_the_cache_is_pinned_by_its_commit() {
+        let mut checkpoint = fixtures::report(Vec::new()).run.checkpoint;
+        assert_eq!(checkpoint.pinned(), checkpoint.source);
+        checkpoint.revision = Some("0123abcd".to_owned());
+        for source in ["org/model", "org/model@main"] {
+            checkpoint.source = source.to_owned();
+            assert_eq!(checkpoint.pinned(), "org/model@0123abcd");
+        }
+    }
 }

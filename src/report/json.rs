@@ -35,6 +35,16 @@ pub enum ReadError {
         /// What was found, and where.
         source: serde_json::Error,
     },
+    /// The report is not one of a whole run.
+    #[error("{} is not the report of a whole run ({headline}); {advice}", path.display())]
+    Part {
+        /// The file.
+        path: PathBuf,
+        /// What of it there is.
+        headline: String,
+        /// What to do.
+        advice: &'static str,
+    },
     /// The file's layout is not this version's.
     #[error(
         "{} has report layout {found}, this ulpdrift reads layout {SCHEMA_VERSION}; {}",
@@ -87,6 +97,25 @@ pub fn read(path: &Path) -> Result<Report, ReadError> {
         });
     }
     serde_json::from_slice(&bytes).map_err(parse)
+}
+
+/// Reads the report of a whole run.
+///
+/// # Errors
+/// As [`read`], and if it is that of a part of one: what it lacks would go unnoticed.
+pub fn read_whole(path: &Path) -> Result<Report, ReadError> {
+    let report = read(path)?;
+    match &report.part {
+        None => Ok(report),
+        Some(part) => Err(ReadError::Part {
+            path: path.to_owned(),
+            headline: part.headline(),
+            advice: match part.missing.is_empty() {
+                true => "join the parts with `ulpdrift merge`",
+                false => "go on with the run by --resume",
+            },
+        }),
+    }
 }
 
 /// Writes a report.

@@ -61,16 +61,19 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// What ran on what.
-fn facts(report: &Report) -> [(&'static str, String); 6] {
+fn facts(report: &Report) -> Vec<(&'static str, String)> {
     let run = &report.run;
-    [
+    let mut facts = vec![
         ("weights", run.checkpoint.kind.shout().to_owned()),
-        ("checkpoint", run.checkpoint.source.clone()),
+        ("checkpoint", run.checkpoint.pinned()),
         ("backend", run.backend.name.clone()),
         ("arch", run.backend.arch.clone()),
         ("device", run.backend.device.clone().unwrap_or_default()),
         ("command", run.command.join(" ")),
-    ]
+    ];
+    let part = report.part.as_ref();
+    facts.extend(part.map(|part| ("part", part.headline())));
+    facts
 }
 
 fn suite(name: &str, cases: Vec<(String, TestCaseStatus)>) -> TestSuite {

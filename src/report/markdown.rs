@@ -60,6 +60,9 @@ fn headline(report: &Report) -> String {
     if !report.failures.is_empty() {
         parts.push(format!("{} failures", report.failures.len()));
     }
+    if parts.is_empty() && report.part.is_some() {
+        return "not a whole run, so no verdicts".to_owned();
+    }
     match parts.is_empty() {
         true => "no variant is broken or beyond rounding".to_owned(),
         false => parts.join(", "),
@@ -75,9 +78,12 @@ fn ran(report: &Report) -> String {
     let run = &report.run;
     let mut facts = vec![
         format!("**{} weights**", run.checkpoint.kind.shout()),
-        escape(&run.checkpoint.source),
+        escape(&run.checkpoint.pinned()),
         escape(&format!("{} {}", run.backend.name, run.backend.arch)),
     ];
+    if let Some(part) = &report.part {
+        facts.insert(1, format!("**{}**", part.headline()));
+    }
     facts.extend(run.backend.device.as_deref().map(escape));
     facts.extend([
         format!("{} tokens", run.tokens),

@@ -11,6 +11,7 @@ mod fault;
 pub mod field;
 #[cfg(test)]
 pub(crate) mod fixtures;
+mod found;
 mod growth;
 mod header;
 pub mod html;
@@ -23,6 +24,7 @@ mod measures;
 pub mod number;
 mod outcome;
 pub mod pairing;
+pub mod part;
 mod record;
 mod reproduce;
 pub mod schema;
@@ -38,6 +40,7 @@ use serde::{Deserialize, Serialize};
 
 pub use diagnosis::Diagnosis;
 pub use fault::FaultFinding;
+pub use found::{Found, Read};
 pub use growth::{Growth, HeldOut};
 pub use header::{
     Backend, Certificate, Checkpoint, Host, NonFinite, Run, Skipped, Timing, Tool, WeightKind,
@@ -46,6 +49,7 @@ pub use kernel::{Kernel, Recipe};
 pub use matcher::Matcher;
 pub use measures::{Better, Measures};
 pub use outcome::{Breach, Class, GateOutcome, Improvement, Verdict};
+pub use part::Part;
 pub use record::{DuplicateKey, Key, Record, Records};
 pub use reproduce::{reproduce, reproduce_timed};
 
@@ -63,6 +67,9 @@ pub struct Report {
     pub tool: Tool,
     /// What was run on what.
     pub run: Run,
+    /// Which part of a run this is, or how much of an interrupted one; absent in the report of a whole run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
     /// The recipes in full, by name.
     pub recipes: BTreeMap<String, serde_json::Value>,
     /// How the reference certified itself; absent where no suite needed one.

@@ -258,6 +258,12 @@ impl Records {
         }
         Ok(Self(records))
     }
+
+    /// The rows.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<Record> {
+        self.0
+    }
 }
 
 impl Deref for Records {

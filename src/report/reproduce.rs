@@ -14,7 +14,7 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
     let mut words = vec![
         "ulpdrift".to_owned(),
         "run".to_owned(),
-        run.checkpoint.source.clone(),
+        run.checkpoint.pinned(),
     ];
     let mut flag = |name: &str, value: String| words.extend([name.to_owned(), value]);
     let first = first_of_sweep(report, key);

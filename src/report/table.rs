@@ -19,7 +19,7 @@ mod variants;
 use self::columns::Columns;
 pub(super) use self::{chain::forecast, diagnoses::sentences};
 use super::{
-    Certificate, NonFinite, Record, Report, Timing, Verdict,
+    Certificate, NonFinite, Part, Record, Report, Timing, Verdict,
     number::{sci, sci_within, share},
     printable, style, summary,
     summary::mix_rows,
@@ -142,7 +142,9 @@ pub(super) fn title(report: &Report, width: usize) -> String {
     ];
     let facts = facts.iter().filter(|fact| !fact.is_empty());
     let weighed = format!("{} weights", style::weights(checkpoint.kind));
+    let part = report.part.as_ref().map(Part::headline);
     let facts: Vec<String> = std::iter::once(weighed)
+        .chain(part.map(|part| style::caution(&part)))
         .chain(facts.map(|fact| printable(fact)))
         .collect();
     let commit = checkpoint.revision.as_ref();

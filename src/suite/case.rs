@@ -21,6 +21,7 @@ use crate::{
         operands::{Operands, Streams},
         splits::Launch,
     },
+    report::Read,
 };
 
 /// One hyper-connection site: layer, weights, inputs. Cheap to clone and to slice: the tensors are
@@ -100,6 +101,13 @@ impl Case {
             x: self.x.clone().slice_move(s![tokens, ..]),
             ..self.clone()
         }
+    }
+
+    /// Notes the weights of the site.
+    pub fn note(&self, read: &mut Read) {
+        self.weights
+            .add_digests(&mut read.digests, self.layer, self.site);
+        read.stored_as(self.weights.dtype.name());
     }
 
     /// x with what is known of it.

@@ -6,23 +6,24 @@ use std::{sync::mpsc, thread};
 
 use ndarray::{ArcArray2, Array2};
 
-use super::{Plan, Skip, SuiteError, case::Case};
-use crate::checkpoint::Site;
+use super::{Plan, SuiteError, case::Case};
+use crate::{checkpoint::Site, report::Skipped};
 
 /// What became of one site.
 pub enum Fed {
     /// Its weights and inputs.
     Case(Case),
     /// The inputs lack it.
-    Skipped(Skip),
+    Skipped(Skipped),
 }
 
-/// Hands every site of the plan to `take`, layer by layer.
+/// Hands these sites of the plan to `take`, layer by layer.
 ///
 /// # Errors
 /// Weights or inputs that cannot be read; whatever `take` gives up for.
 pub fn feed(
     plan: &Plan<'_>,
+    places: &[(u32, Site)],
     mut take: impl FnMut(Fed) -> Result<(), SuiteError>,
 ) -> Result<(), SuiteError> {
     thread::scope(|scope| {
@@ -33,8 +34,8 @@ pub fn feed(
                 plan,
                 handed_out: Vec::new(),
             };
-            for &layer in plan.layers {
-                let read = reader.read(layer);
+            for places in places.chunk_by(|a, b| a.0 == b.0) {
+                let read = reader.read(places);
                 let failed = read.is_err();
                 if sender.send(read).is_err() || failed {
                     return;
@@ -73,12 +74,12 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Every site of one layer.
-    fn read(&mut self, layer: u32) -> Result<Vec<Fed>, SuiteError> {
+    /// Some sites of one layer.
+    fn read(&mut self, places: &[(u32, Site)]) -> Result<Vec<Fed>, SuiteError> {
         let plan = self.plan;
         let mut shared: Option<ArcArray2<f32>> = None;
-        let mut fed = Vec::with_capacity(plan.sites.len());
-        for &site in plan.sites {
+        let mut fed = Vec::with_capacity(places.len());
+        for &(layer, site) in places {
             let x = match shared.clone() {
                 Some(x) => Some(x),
                 None => self.inputs(layer, site)?,
@@ -88,7 +89,7 @@ impl Reader<'_> {
             }
             fed.push(match x {
                 Some(x) => Fed::Case(Case::with_inputs(plan, layer, site, x)?),
-                None => Fed::Skipped(Skip::site(plan, layer, site)),
+                None => Fed::Skipped(Skipped::site(plan, layer, site)),
             });
         }
         // Only drawn inputs are put into memory that was used before.

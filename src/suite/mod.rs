@@ -4,7 +4,7 @@
 //! beside the fp64 reference and yields records. [`mix`] compares the hyper-connection mixing kernel
 //! stage by stage at every site; [`recombine`] compares what follows the sublayer; [`chain`] takes both through all
 //! layers; [`indexer`] follows hidden states to the keys that attention selects; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the number of splits;
-//! [`crosscheck`] compares two backends, [`repeat`] several runs of one; [`weights`] compares two checkpoints; [`vectors`] replays
+//! [`ledger`] is who they report to; [`crosscheck`] compares two backends, [`repeat`] several runs of one; [`weights`] compares two checkpoints; [`vectors`] replays
 //! recorded tensor-core results. A new suite is a new file
 //! and a line here. What may not live here: printing, file formats, limits.
 
@@ -16,9 +16,9 @@ pub mod fault;
 pub mod feed;
 pub mod gains;
 pub mod indexer;
+pub mod ledger;
 pub mod mix;
 pub mod needle;
-pub mod read;
 pub mod recombine;
 pub mod repeat;
 pub mod sweep;
@@ -35,10 +35,11 @@ use crate::{
     checkpoint::{Checkpoint, CheckpointError, NonFinite, Site},
     measure::{bound::BoundError, error::MeasureError, interval::IntervalError},
     recipe::{MixRecipe, library::LibraryProduct},
-    report::Key,
+    report::{Found, Key, Skipped},
 };
 use case::Case;
 use fault::{Fault, Variant};
+use ledger::Ledger;
 
 /// Why a suite stopped.
 #[derive(Debug, Error)]
@@ -70,9 +71,30 @@ pub enum SuiteError {
     /// The writer has given up; its own error says why.
     #[error("writing stopped")]
     Stopped,
+    /// Somebody asked it to.
+    #[error("interrupted")]
+    Interrupted,
+    /// What was found could not be kept.
+    #[error("{0}")]
+    Keep(String),
     /// No case was left to run.
     #[error("{0}")]
     NothingToRun(String),
+}
+
+impl SuiteError {
+    /// Whether the weights or inputs are to blame, so that the same run would end the same way; a disk, a device or the
+    /// system may do better another time.
+    #[must_use]
+    pub fn is_of_the_input(&self) -> bool {
+        match self {
+            Self::Checkpoint(error) | Self::Inputs(ActivationsError::File(error)) => {
+                !matches!(error, CheckpointError::Unreadable { .. })
+            }
+            Self::Inputs(_) | Self::Measure(_) | Self::NothingToRun(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// What a suite runs, on what.
@@ -127,6 +149,24 @@ impl<'a> Plan<'a> {
         self.recipes.iter().map(Variant::from).chain(spoilt)
     }
 
+    /// The sites asked for, layer by layer.
+    pub fn places(&self) -> impl Iterator<Item = (u32, Site)> {
+        let sites = |&layer: &u32| self.sites.iter().map(move |&site| (layer, site));
+        self.layers.iter().flat_map(sites)
+    }
+
+    /// Those of them that a ledger wants.
+    #[must_use]
+    pub fn wanted(&self, ledger: &dyn Ledger) -> Vec<(u32, Site)> {
+        let is_wanted = |(layer, site): &(u32, Site)| ledger.wants(&site.of(*layer));
+        self.places().filter(is_wanted).collect()
+    }
+
+    /// Whether these are all sites asked for: a part of them may well have none to run.
+    fn are_all(&self, places: &[(u32, Site)]) -> bool {
+        places.len() == self.layers.len() * self.sites.len()
+    }
+
     /// Tokens in the batch of one site.
     #[must_use]
     pub fn tokens_at(&self, layer: u32, site: Site) -> usize {
@@ -138,19 +178,18 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Told after every finished case: cases done, cases in all, and which one it was.
-pub type Progress<'a> = &'a dyn Fn(usize, usize, &str);
+/// Told after every step: steps done, steps in all, and where the last was. Its error stops the suite.
+pub type Progress<'a> = &'a dyn Fn(usize, usize, &str) -> Result<(), SuiteError>;
 
-/// Something a run could not do, counted and said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Skip {
-    /// What was left out.
-    pub what: String,
-    /// Why.
-    pub why: String,
-}
+impl Skipped {
+    /// The case of which nothing else is to be said.
+    fn alone(self) -> (String, Found) {
+        let place = self.what.clone();
+        let mut found = Found::default();
+        found.read.skip(self);
+        (place, found)
+    }
 
-impl Skip {
     /// A site that the inputs lack.
     fn site(plan: &Plan<'_>, layer: u32, site: Site) -> Self {
         Self {

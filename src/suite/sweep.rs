@@ -17,14 +17,13 @@
 use std::ops::Range;
 
 use ndarray::{Array2, Axis, s};
-use sha2::Sha256;
 use ulpdrift_reference::{
     dot::dot,
     mix::{mixes, rms_factor},
     squares::squares,
 };
 
-use super::{Plan, Progress, Skip, SuiteError, case::Case};
+use super::{Plan, SuiteError, case::Case, ledger::Ledger};
 use crate::{
     checkpoint::Site,
     measure::error::Stage,
@@ -32,7 +31,7 @@ use crate::{
         MixRecipe, Order,
         splits::{Launch, SplitCount},
     },
-    report::{Key, Measures, Record},
+    report::{Found, Key, Measures, Read, Record, Skipped},
     suite::record_key,
 };
 
@@ -50,20 +49,10 @@ pub struct Axes {
     pub splits: Vec<usize>,
 }
 
-/// What the suite found.
-#[derive(Default)]
-pub struct Outcome {
-    /// A record per site, variant and point.
-    pub records: Vec<Record>,
-    /// Digest of the weights used.
-    pub digest: Sha256,
-    /// Sites the inputs lack, and counts that cut K as an earlier one does.
-    pub skipped: Vec<Skip>,
-}
-
 impl Axes {
     /// The name of the rows' suite.
-    fn suite(&self) -> &'static str {
+    #[must_use]
+    pub fn suite(&self) -> &'static str {
         if self.splits.is_empty() {
             "sweep"
         } else {
@@ -89,43 +78,35 @@ struct Point {
     ranges: Vec<Range<usize>>,
 }
 
-/// Runs the sweep.
+/// Runs the sweep: a case per site, whose rows are in the order of variant and point.
 ///
 /// # Errors
-/// Weights or inputs that cannot be read, or a recipe the backend cannot run.
-pub fn run(plan: &Plan<'_>, axes: &Axes, progress: Progress<'_>) -> Result<Outcome, SuiteError> {
-    let mut outcome = Outcome::default();
-    let total = plan.layers.len() * plan.sites.len();
-    let mut done = 0;
-    for &layer in plan.layers {
-        for &site in plan.sites {
-            run_site(plan, axes, layer, site, &mut outcome)?;
-            done += 1;
-            progress(done, total, &format!("L{layer}.{site}"));
-        }
+/// Weights or inputs that cannot be read, a recipe the backend cannot run, or a ledger that stops it.
+pub fn run(plan: &Plan<'_>, axes: &Axes, ledger: &mut dyn Ledger) -> Result<(), SuiteError> {
+    let places = plan.wanted(ledger);
+    let mut has_run = false;
+    for (done, &(layer, site)) in places.iter().enumerate() {
+        let place = site.of(layer);
+        let found = run_site(plan, axes, layer, site)?;
+        has_run |= !found.records.is_empty();
+        ledger.keep(&place, found)?;
+        ledger.step(done + 1, places.len(), &place)?;
     }
-    if outcome.records.is_empty() {
-        return Err(SuiteError::no_site(plan));
+    match has_run || !plan.are_all(&places) {
+        true => Ok(()),
+        false => Err(SuiteError::no_site(plan)),
     }
-    Ok(outcome)
 }
 
-fn run_site(
-    plan: &Plan<'_>,
-    axes: &Axes,
-    layer: u32,
-    site: Site,
-    outcome: &mut Outcome,
-) -> Result<(), SuiteError> {
+fn run_site(plan: &Plan<'_>, axes: &Axes, layer: u32, site: Site) -> Result<Found, SuiteError> {
+    let mut found = Found::default();
     let batches = axes.batches(plan, layer, site);
     let most = batches.iter().copied().max().unwrap_or_default();
     let Some(first) = Case::load(plan, layer, site, 0..most.min(SLICE))? else {
-        outcome.skipped.push(Skip::site(plan, layer, site));
-        return Ok(());
+        found.read.skip(Skipped::site(plan, layer, site));
+        return Ok(found);
     };
-    first
-        .weights
-        .digest_update(&mut outcome.digest, layer, site);
+    first.note(&mut found.read);
     let truth = in_slices(plan, layer, site, most, |case| Ok(true_mixes(plan, case)))?;
     let rows = Rows {
         plan,
@@ -134,16 +115,10 @@ fn run_site(
         truth: &truth,
     };
     for recipe in plan.recipes {
-        let points = points(
-            recipe,
-            axes,
-            &batches,
-            first.x.ncols(),
-            &mut outcome.skipped,
-        );
-        rows.add(&points, &mut outcome.records)?;
+        let points = points(recipe, axes, &batches, first.x.ncols(), &mut found.read);
+        rows.add(&points, &mut found.records)?;
     }
-    Ok(())
+    Ok(found)
 }
 
 fn points(
@@ -151,7 +126,7 @@ fn points(
     axes: &Axes,
     batches: &[usize],
     k: usize,
-    skipped: &mut Vec<Skip>,
+    read: &mut Read,
 ) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     for recipe in with_splits(recipe, &axes.splits) {
@@ -167,7 +142,7 @@ fn points(
                 let is_same =
                     |other: &&Point| other.launch == point.launch && other.ranges == point.ranges;
                 match points.iter().find(is_same) {
-                    Some(_) => skip_count(&point, k, skipped),
+                    Some(_) => read.skip(as_another(&point, k)),
                     None => points.push(point),
                 }
             }
@@ -176,22 +151,18 @@ fn points(
     points
 }
 
-/// A count that K is too short for cuts it as a smaller one does: the row would stand twice. Said
-/// once, however many sites there are.
-fn skip_count(point: &Point, k: usize, skipped: &mut Vec<Skip>) {
+/// A count that K is too short for cuts it as a smaller one does: the row would stand twice.
+fn as_another(point: &Point, k: usize) -> Skipped {
     let asked = match point.recipe.projection.order {
         Order::Chains { splits, .. } => splits.count(k, point.launch),
         Order::ThreadStrided { .. } => 1,
     };
-    let skip = Skip {
+    Skipped {
         what: format!("{} with {asked} splits", point.recipe.name),
         why: format!(
             "K = {k} is cut into {} ranges then, as with another count asked for",
             point.ranges.len()
         ),
-    };
-    if !skipped.contains(&skip) {
-        skipped.push(skip);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Processes that are killed at any moment: a file is whole or not there, and the next run starts clean.
+//! Processes that are killed at any moment: a file is whole or not there, and what was finished is not lost.
 
 use std::{
     collections::BTreeMap,
@@ -14,6 +14,7 @@ use crate::scene::{BINARY, Scene};
 
 const RUN: &str = "run synthetic:tiny --suite mix,chain --variants fp32,bf16 --tokens 64 --out out --dump dump --format csv,json,html,md,junit";
 const KILLS: u32 = 24;
+const JOURNAL: &str = "out/report.journal";
 
 fn is_temporary(name: &str) -> bool {
     let (_, file) = name.rsplit_once('/').unwrap_or(("", name));
@@ -47,9 +48,9 @@ fn comparable_files(scene: &Scene) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// On Unix this is SIGKILL, which no program can clean up after. Whether the run was still at work.
-fn kill_after(scene: &Scene, delay: Duration) -> bool {
+fn kill_after(scene: &Scene, line: &str, delay: Duration) -> bool {
     let mut child = Command::new(BINARY)
-        .args(shlex::split(RUN).unwrap())
+        .args(shlex::split(line).unwrap())
         .current_dir(scene.path(""))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -73,11 +74,14 @@ fn whatever_a_killed_run_leaves_is_whole_and_the_next_one_starts_clean() {
     let scene = Scene::new();
     let (mut killed, mut temporary) = (0, 0);
     for n in 0..KILLS {
-        killed += u32::from(kill_after(&scene, length * n / KILLS));
+        killed += u32::from(kill_after(&scene, RUN, length * n / KILLS));
         let left = scene.files();
         let (unfinished, finished): (Vec<_>, Vec<_>) =
             left.iter().partition(|(name, _)| is_temporary(name));
         for (name, bytes) in finished {
+            if *name == JOURNAL {
+                continue;
+            }
             assert!(
                 expected.get(name) == Some(&comparable(name, bytes)),
                 "{name} after {n}/{KILLS} of the run is not as an undisturbed run writes it"
@@ -86,8 +90,9 @@ fn whatever_a_killed_run_leaves_is_whole_and_the_next_one_starts_clean() {
         // Each run removes what the one before left.
         assert!(unfinished.len() <= expected.len(), "{:?}", left.keys());
         temporary += unfinished.len();
-        // A dump replaces no tensors, be they a killed run's: the next one is told to go elsewhere.
+        // What a killed run has finished is replaced by nothing but its own continuation.
         let _ = fs::remove_dir_all(scene.path("dump"));
+        let _ = fs::remove_file(scene.path(JOURNAL));
     }
     println!("killed {killed} of {KILLS} runs, which left {temporary} temporary files");
     assert!(killed > KILLS / 2);
@@ -109,4 +114,88 @@ fn a_temporary_file_that_a_killed_run_left_is_gone_after_the_next() {
     let names: Vec<String> = scene.files().into_keys().collect();
     assert!(!names.iter().any(|name| is_temporary(name)), "{names:?}");
     assert!(names.contains(&"out/notes.tmp".to_owned()));
+}
+
+/// A suite of every kind, whose cases are sites, chains, layers and recipes.
+const ALL: &str = "run synthetic:tiny --suite mix,recombine,chain,budget,gains,indexer,needle --variants fp32,bf16,transformers \
+                   --tokens 16 --context 512 --needle-margins 4";
+const FORMATS: &str = "--format csv,json,html,md,junit --out out";
+
+/// Moments that look random and are the same every time, spread over the whole run.
+fn moments(count: u64) -> impl Iterator<Item = f64> {
+    // The fractional parts of multiples of the golden ratio leave no gap.
+    (1..=count).map(|n| (n as f64 * 0.618_033_988_749_895).fract())
+}
+
+/// Killed at 20 moments, several times in a row where the moments are early, and then gone on with.
+#[test]
+fn a_killed_run_that_is_gone_on_with_ends_in_the_same_bytes() {
+    let line = format!("{ALL} {FORMATS} --dump dump");
+    let undisturbed = Scene::new();
+    let start = Instant::now();
+    undisturbed.ulpdrift(&line).exits_with(0);
+    let length = start.elapsed();
+    let expected = comparable_files(&undisturbed);
+    assert!(!expected.contains_key(JOURNAL));
+
+    let (mut killed, mut resumed) = (0, 0);
+    let mut scene = Scene::new();
+    let resume = format!("{line} --resume");
+    for (n, moment) in moments(20).enumerate() {
+        let was_running = kill_after(&scene, &resume, length.mul_f64(moment));
+        killed += u32::from(was_running);
+        // Every third time one more kill hits what goes on.
+        if n % 3 == 0 && was_running {
+            continue;
+        }
+        if was_running {
+            resumed += u32::from(scene.path(JOURNAL).exists());
+            scene.ulpdrift(&resume).exits_with(0);
+        }
+        assert!(
+            comparable_files(&scene) == expected,
+            "killed at {moment:.2} of the run, then {:?}",
+            scene.files().keys()
+        );
+        scene = Scene::new();
+    }
+    println!("killed {killed} of 20 runs, {resumed} of which had finished a case");
+    assert!(
+        killed > 12 && resumed > 7,
+        "{killed} killed, {resumed} resumed"
+    );
+}
+
+#[test]
+fn four_parts_joined_are_the_run_in_one_go() {
+    let undisturbed = Scene::new();
+    undisturbed
+        .ulpdrift(&format!("{ALL} --seeds 2 {FORMATS}"))
+        .exits_with(0);
+    let expected = comparable_files(&undisturbed);
+    let scene = Scene::new();
+    for part in [3, 1, 4, 2] {
+        scene
+            .ulpdrift(&format!(
+                "{ALL} --seeds 2 --part {part}/4 --out part-{part}"
+            ))
+            .exits_with(0)
+            .prints(&format!("PART {part} of 4"))
+            .prints("ulpdrift merge part-");
+    }
+    let reports = "part-2/report.json part-4/report.json part-1/report.json part-3/report.json";
+    scene
+        .ulpdrift(&format!("merge {reports} {FORMATS}"))
+        .exits_with(0);
+    for (name, bytes) in expected {
+        if !name.ends_with('/') {
+            let own = fs::read(scene.path(&name)).unwrap();
+            assert!(comparable(&name, &own) == bytes, "{name}");
+        }
+    }
+    // A second time, it is all there.
+    scene
+        .ulpdrift(&format!("merge {reports} -q"))
+        .exits_with(0)
+        .prints("bf16");
 }

@@ -15,6 +15,7 @@ mod explain;
 mod formats;
 mod gate_table;
 mod gates;
+mod interrupted;
 mod kernels;
 mod killed;
 mod libraries;

@@ -386,10 +386,6 @@ fn gates_that_cannot_be_applied_are_refused() {
         ),
         ("--gate empty.toml", ["empty.toml", "[[limit]]", "add one"]),
         (
-            "--gate other.toml",
-            ["other.toml, line 1", "matches no record", "correct it"],
-        ),
-        (
             "--gate ratio.toml",
             ["ratio.toml, line 1", "max_ratio", "--baseline"],
         ),
@@ -406,6 +402,33 @@ fn gates_that_cannot_be_applied_are_refused() {
         refused(&scene, flags, &parts);
         refused(&scene, &format!("{flags} --dump dump"), &parts);
     }
+}
+
+/// A limit that turns out to match nothing costs no measurement: what was measured is there for the corrected one.
+#[test]
+fn a_limit_that_matches_nothing_loses_nothing() {
+    let limit = |variant: &str| {
+        format!("[[limit]]\nvariant = \"{variant}\"\nmeasure = \"rel_l2\"\nmax = 1\n")
+    };
+    let scene = Scene::new().file("limits.toml", limit("zzz"));
+    let line = format!("run {TINY} --layers 0 --variants fp32 --gate limits.toml --out out");
+    let parts = [
+        "limits.toml, line 1",
+        "matches no record",
+        "correct it",
+        "3 of 3 cases",
+    ];
+    scene
+        .ulpdrift(&line)
+        .must_leave_only_its_journal("out", &parts);
+    scene.put("limits.toml", limit("fp32"));
+    let parts = ["has 3 finished cases", "--resume", "remove that file"];
+    scene.ulpdrift(&line).must_be_refused_saying(&parts);
+    scene
+        .ulpdrift(&format!("{line} --resume"))
+        .exits_with(0)
+        .remarks("--resume: 3 of 3 cases were finished");
+    assert!(!scene.path("out/report.journal").exists());
 }
 
 #[test]

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::{bugs::Bug, usage::whole};
+use crate::{
+    cli::{bugs::Bug, usage::whole},
+    report::part::Share,
+};
 
 /// Arguments of `run`.
 #[derive(Args, Debug)]
@@ -15,6 +18,8 @@ use crate::cli::{bugs::Bug, usage::whole};
     ulpdrift run CHECKPOINT --suite recombine          what follows the sublayer (hc_post)\n  \
     ulpdrift run CHECKPOINT --inputs file:captured.safetensors --out report\n  \
     ulpdrift run CHECKPOINT --gate limits.toml         exit 1 if a limit is breached\n  \
+    ulpdrift run CHECKPOINT --part 2/4 --out part-2 one of four parts, for ulpdrift merge\n  \
+    ulpdrift run CHECKPOINT --out report --resume  go on after a kill\n  \
     ulpdrift run --sweep tokens=1,64,512,8192 --sms 132,188 --variants tf32\n  \
     ulpdrift run --sweep splits=1,64 --variants 'tf32x2,bf16x3,fp32'\n\n\
     ULPDRIFT_SIMD=portable|avx2|avx512 and RAYON_NUM_THREADS=n change speed, never a number.")]
@@ -155,6 +160,12 @@ pub struct RunArgs {
     /// Compare with an earlier report; exit 1 where this one is worse.
     #[arg(long, value_name = "REPORT")]
     pub baseline: Option<PathBuf>,
+    /// Run one part of the cases: i/n is part i of n. `ulpdrift merge` joins the reports of all parts.
+    #[arg(long, value_name = "I/N", value_parser = share)]
+    pub part: Option<Share>,
+    /// Go on with a run that was interrupted: what it had finished is taken from --out. Where there is nothing, begin.
+    #[arg(long, requires = "out")]
+    pub resume: bool,
     /// Write the tensors behind the rows into this directory, as safetensors.
     #[arg(long, value_name = "DIR")]
     pub dump: Option<PathBuf>,
@@ -168,6 +179,23 @@ pub struct RunArgs {
     #[arg(short, long)]
     pub quiet: bool,
 }
+
+/// `2/4`: part 2 of 4.
+fn share(text: &str) -> Result<Share, String> {
+    let expected = "expected I/N, such as 2/4 for the second of four parts";
+    let (number, of) = text.split_once('/').ok_or(expected)?;
+    let share = Share {
+        number: whole(number).map_err(|_| expected)?,
+        of: whole(of).map_err(|_| expected)?,
+    };
+    match (1..=MAX_PARTS).contains(&share.of) && (1..=share.of).contains(&share.number) {
+        true => Ok(share),
+        false => Err(format!("{expected}, of at most {MAX_PARTS} parts")),
+    }
+}
+
+/// More than any run has cases.
+const MAX_PARTS: u64 = 100_000;
 
 impl Suite {
     /// Whether its cases can be run again and compared with themselves.

@@ -115,9 +115,12 @@ fn indexed(
 ) -> anyhow::Result<Found> {
     let progress = progress::Bar::new(args.quiet);
     progress.begin(Suite::Indexer.name(), "layers");
-    let tell = |done, total, place: &str| progress.tell(done, total, place);
+    let tell = |done, total, place: &str| {
+        progress.tell(done, total, place);
+        Ok(())
+    };
     let found = indexer::crosscheck::run(plan, own, emulate, &tell)?;
-    let skipped = found.skipped.iter();
+    let skipped = found.read.skipped.iter();
     Ok(Found {
         cases: format!("the indexer of {} layers and contexts", found.cases),
         is_empty: found.rows.is_empty(),

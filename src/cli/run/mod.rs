@@ -1,37 +1,39 @@
 //! `ulpdrift run`: the main job.
 //!
 //! Flags become settings (`settings`), outputs are opened before anything is computed
-//! (`outputs`), suites run, and the report goes to files first and to the terminal last.
+//! (`outputs`), suites run case by case (`cases`), what is finished is kept (`desk`), and the report goes to files first
+//! and to the terminal last.
 
 pub mod args;
 mod backend;
+mod cases;
 mod crosscheck;
-mod next;
-mod outputs;
+mod desk;
+mod head;
+mod interrupt;
 mod products;
 mod progress;
-mod provenance;
 pub mod settings;
+mod typed;
 
 use std::process::ExitCode;
 
-use anyhow::ensure;
-
-pub use self::provenance::weight_kind;
-use self::{
-    args::{RunArgs, Suite},
-    outputs::Outputs,
-    settings::Settings,
+pub use self::head::weight_kind;
+use self::{args::RunArgs, desk::Desk, settings::Settings};
+use super::{
+    absence::or_emulate,
+    exit,
+    gates::Gates,
+    outputs::{Outputs, Wanted},
+    print, sentence,
 };
-use super::{absence::or_emulate, exit};
 use crate::{
-    activations::Activations,
     backend::Backend,
-    gate::{self, Thresholds},
+    job::journal,
     recipe::library::LibraryProduct,
-    report::{Class, GateOutcome, Measures, Record, Records, Report, json},
-    suite::{Plan, budget, chain, gains, indexer, mix, needle, recombine, sweep},
-    verdict::{self, VerdictLimits},
+    report::dump::Origin,
+    suite::{Plan, SuiteError},
+    verdict::is_good,
 };
 
 /// Runs the suites asked for.
@@ -48,9 +50,9 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let gates = Gates::open(args)?;
+    let gates = Gates::open(args.gate.as_deref(), args.baseline.as_deref())?;
     gates.check(&settings.row_suites())?;
-    let mut outputs = Outputs::prepare(args, settings)?;
+    let mut outputs = outputs(args, settings)?;
     let backend = backend::Chosen::new(args, settings)?;
     // What does not look at a library's products does not start the library.
     let (products, lacking) = match (&settings.sweep, args.crosscheck) {
@@ -61,17 +63,126 @@ fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     if args.crosscheck {
         return crosscheck::run(args, &plan, settings);
     }
-    let mut report = measure(args, settings, &plan, &gates, &mut outputs)?;
-    let lacking = lacking.iter().map(provenance::skipped);
-    report.skipped.extend(lacking);
-    report.gates = gates.apply(&report)?;
+    let head = head::head(args, settings, &plan, lacking)?;
+    let mut desk = Desk::open(args, settings, head, plan.backend)?;
+    say_resumed(args, &desk);
+    let outcome = cases::run(args, settings, &plan, outputs.sink(), &mut desk)
+        .and_then(|()| finish(&gates, &mut desk, &mut outputs));
+    outcome.or_else(|error| match error.downcast_ref() {
+        Some(SuiteError::Interrupted) => interrupted(args, &gates, &desk, &mut outputs),
+        Some(cause) if cause.is_of_the_input() => {
+            desk.discard();
+            Err(error)
+        }
+        _ => Err(with_what_is_kept(error, &desk, &mut outputs)),
+    })
+}
+
+/// Says where the finished cases are, which whatever went wrong has not spoilt.
+fn with_what_is_kept(
+    error: anyhow::Error,
+    desk: &Desk<'_>,
+    outputs: &mut Outputs<'_>,
+) -> anyhow::Error {
+    let Some(path) = desk.kept() else {
+        return error;
+    };
+    outputs.keep_dump();
+    let [done, left] = desk.counts();
+    let said = sentence(&error);
+    error.context(format!(
+        "{said} ({done} of {} cases are finished and kept in {}; --resume goes on with them)",
+        done + left,
+        path.display()
+    ))
+}
+
+/// Where the results go.
+fn outputs<'a>(args: &'a RunArgs, settings: &Settings) -> anyhow::Result<Outputs<'a>> {
+    let outputs = Outputs::prepare(Wanted {
+        out: args.out.as_deref(),
+        formats: &args.format,
+        step_summary: args.step_summary,
+        verbose: args.verbose,
+        quiet: args.quiet,
+    })?;
+    let Some(dir) = &args.dump else {
+        return Ok(outputs);
+    };
+    // Those of the run that is taken up again are its own.
+    let journal = args.out.as_ref().map(|dir| dir.join(journal::NAME));
+    let is_begun = args.resume && journal.is_some_and(|journal| journal.exists());
+    outputs.and_dump(
+        dir,
+        is_begun,
+        Origin {
+            kind: head::weight_kind(settings.checkpoint.kind()),
+            source: settings.checkpoint.source().to_owned(),
+            seed: args.seed,
+            inputs: settings.inputs.to_string(),
+        },
+    )
+}
+
+fn say_resumed(args: &RunArgs, desk: &Desk<'_>) {
+    let [done, left] = desk.counts();
+    if done > 0 {
+        let said = format!("--resume: {done} of {} cases were finished", done + left);
+        print::note(args.quiet, &said);
+    }
+}
+
+/// Every case is finished.
+fn finish(
+    gates: &Gates,
+    desk: &mut Desk<'_>,
+    outputs: &mut Outputs<'_>,
+) -> anyhow::Result<ExitCode> {
     let limits = gates.verdict_limits();
-    outputs.write(args, &report, &limits)?;
+    let mut report = desk.report(&limits)?;
+    report.gates = gates.apply(&report)?;
+    outputs.write(&report)?;
+    desk.discard();
+    outputs.show(&report, &limits)?;
     Ok(ExitCode::from(if is_good(&report, &limits) {
         exit::GOOD
     } else {
         exit::CHECK_FAILED
     }))
+}
+
+/// What is finished, and how to go on.
+fn interrupted(
+    args: &RunArgs,
+    gates: &Gates,
+    desk: &Desk<'_>,
+    outputs: &mut Outputs<'_>,
+) -> anyhow::Result<ExitCode> {
+    let [done, left] = desk.counts();
+    if done == 0 {
+        print::note(
+            args.quiet,
+            "interrupted before a case was finished; nothing is kept",
+        );
+        return Ok(ExitCode::from(exit::INTERRUPTED));
+    }
+    let limits = gates.verdict_limits();
+    let report = desk.report(&limits)?;
+    outputs.write(&report)?;
+    outputs.show(&report, &limits)?;
+    let how = match desk.kept() {
+        Some(path) => format!(
+            "they are kept in {}, and the same command with --resume goes on",
+            path.display()
+        ),
+        None => "with --out DIR they would be kept for --resume".to_owned(),
+    };
+    let said = format!(
+        "interrupted: {done} of {} cases are finished; {how}",
+        done + left
+    );
+    print::note(args.quiet, &said);
+    Ok(ExitCode::from(exit::INTERRUPTED))
 }
 
 fn plan<'a>(
@@ -98,169 +209,6 @@ fn plan<'a>(
         sms: settings.sms[0],
         nonfinite: settings.nonfinite,
         level: settings.level,
-    }
-}
-
-/// Whether every gate passed, and no variant did what rounding cannot explain or yielded what
-/// nobody can use. A sweep has no verdicts, so its rows are held to the same limit of what is broken. A budget has to
-/// add up.
-fn is_good(report: &Report, limits: &VerdictLimits) -> bool {
-    let is_usable = |class| !matches!(class, Class::Structural | Class::Broken);
-    report.gates.iter().all(|gate| gate.passed)
-        && report
-            .verdicts
-            .iter()
-            .all(|verdict| is_usable(verdict.verdict))
-        && report.records.iter().all(|record| is_sound(record, limits))
-        && report.failures.is_empty()
-}
-
-/// Whether a row is of any use. A known bug is there to be seen, and fails nothing.
-fn is_sound(record: &Record, limits: &VerdictLimits) -> bool {
-    // What an indexer's formats cost is for its verdict.
-    if record.key.fault.is_some() || record.key.context.is_some() {
-        return true;
-    }
-    let Measures { rel_l2, cosine, .. } = &record.measures;
-    rel_l2.is_none_or(|value| value.0.is_finite())
-        && cosine.is_none_or(|value| value.0 >= limits.broken_cosine)
-}
-
-fn measure(
-    args: &RunArgs,
-    settings: &Settings,
-    plan: &Plan<'_>,
-    gates: &Gates,
-    outputs: &mut Outputs,
-) -> anyhow::Result<Report> {
-    let progress = progress::Bar::new(args.quiet);
-    let tell = |done, total, place: &str| progress.tell(done, total, place);
-    let mut provenance = provenance::Provenance::new(args, settings, plan);
-    if let Some(axes) = &settings.sweep {
-        progress.begin("sweep", "sites");
-        let outcome = sweep::run(plan, axes, &tell)?;
-        provenance.digest = Some(outcome.digest);
-        provenance.skipped = outcome.skipped;
-        return provenance.report(Records::new(outcome.records)?, Vec::new());
-    }
-    let mut records = Vec::new();
-    let mut yardstick = Vec::new();
-    if settings.suites.contains(&Suite::Mix) {
-        progress.begin(Suite::Mix.name(), "sites");
-        let outcome = mix::run(plan, outputs.sink(), &tell)?;
-        records = outcome.records;
-        yardstick = outcome.yardstick;
-        provenance.add(&outcome.read);
-        provenance.certify(outcome.certificate);
-        provenance.probed = outcome.probed;
-        provenance.times = outcome.times;
-    }
-    if settings.suites.contains(&Suite::Recombine) {
-        progress.begin(Suite::Recombine.name(), "sites");
-        let outcome = recombine::run(plan, &settings.recombinations, outputs.sink(), &tell)?;
-        provenance.add(&outcome.read);
-        records.extend(outcome.records);
-        yardstick.extend(outcome.yardstick);
-    }
-    if settings.suites.contains(&Suite::Chain) {
-        progress.begin(Suite::Chain.name(), "sites");
-        for seed in args.seed..args.seed + args.seeds {
-            let activations = Activations::open(&settings.inputs, seed, plan.checkpoint.model())?;
-            let plan = Plan {
-                activations: &activations,
-                seed,
-                ..*plan
-            };
-            let outcome = chain::run(&plan, &settings.around, outputs.sink(), &tell)?;
-            if seed == args.seed {
-                provenance.add(&outcome.read);
-            }
-            records.extend(outcome.records);
-            provenance.non_finite.extend(outcome.non_finite);
-        }
-    }
-    if settings.suites.contains(&Suite::Budget) {
-        progress.begin(Suite::Budget.name(), "steps");
-        let outcome = budget::run(plan, &settings.around, &tell)?;
-        provenance.add(&outcome.read);
-        records.extend(outcome.records);
-    }
-    if settings.suites.contains(&Suite::Gains) {
-        progress.begin(Suite::Gains.name(), "steps");
-        let outcome = gains::run(plan, &settings.around, &tell)?;
-        provenance.add(&outcome.read);
-        records.extend(outcome.records);
-    }
-    if let Some(own) = settings
-        .index
-        .as_ref()
-        .filter(|_| settings.suites.contains(&Suite::Indexer))
-    {
-        progress.begin(Suite::Indexer.name(), "layers");
-        let outcome = indexer::run(plan, own, outputs.sink(), &tell)?;
-        provenance.add(&outcome.read);
-        provenance.certify(outcome.certificate);
-        records.extend(outcome.records);
-        yardstick.extend(outcome.yardstick);
-        provenance.diagnoses = outcome.diagnoses;
-    }
-    if let Some((own, needles)) = settings.index.as_ref().zip(settings.needles.as_ref()) {
-        progress.begin(Suite::Needle.name(), "layers");
-        let outcome = needle::run(plan, own, needles, &tell)?;
-        provenance.add(&outcome.read);
-        records.extend(outcome.records);
-    }
-    provenance.skipped.extend(settings.left_out.iter().cloned());
-    let limits = gates.verdict_limits();
-    let mut verdicts = verdict::judge(&records, &provenance.non_finite, &yardstick, &limits);
-    verdict::explain(&mut verdicts, &provenance.diagnoses);
-    verdict::judge_bugs(&mut provenance.diagnoses, &records, &yardstick, &limits);
-    provenance.report(Records::new(records)?, verdicts)
-}
-
-/// The thresholds and the baseline that the run itself applies, read before it starts.
-struct Gates {
-    thresholds: Option<Thresholds>,
-    baseline: Option<Report>,
-}
-
-impl Gates {
-    fn open(args: &RunArgs) -> anyhow::Result<Self> {
-        Ok(Self {
-            thresholds: args.gate.as_deref().map(Thresholds::read).transpose()?,
-            baseline: args.baseline.as_deref().map(json::read).transpose()?,
-        })
-    }
-
-    /// Whether every limit is of a suite that runs: found out before it does.
-    fn check(&self, suites: &[&str]) -> anyhow::Result<()> {
-        let limits = self.thresholds.iter().flat_map(|file| &file.limits);
-        for limit in limits {
-            let is_meant = |suite: &&str| limit.looks_at(suite);
-            ensure!(
-                suites.iter().any(is_meant),
-                "--gate: the limit '{limit}' is of no suite that runs ({}); name its suite with --suite, or remove it",
-                suites.join(", ")
-            );
-        }
-        Ok(())
-    }
-
-    /// The outcomes of every check; none where no gate was asked for.
-    fn apply(&self, report: &Report) -> anyhow::Result<Vec<GateOutcome>> {
-        let thresholds = match (&self.thresholds, &self.baseline) {
-            (None, None) => return Ok(Vec::new()),
-            (Some(thresholds), _) => thresholds,
-            (None, Some(_)) => &Thresholds::baseline_only(),
-        };
-        Ok(gate::evaluate(thresholds, report, self.baseline.as_ref())?)
-    }
-
-    fn verdict_limits(&self) -> VerdictLimits {
-        self.thresholds
-            .as_ref()
-            .and_then(|thresholds| thresholds.verdict)
-            .unwrap_or_default()
     }
 }
 

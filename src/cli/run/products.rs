@@ -8,7 +8,7 @@ use super::args::RunArgs;
 use crate::{
     backend::Backend,
     recipe::{MixRecipe, library::LibraryProduct},
-    suite::Skip,
+    report::Skipped,
 };
 
 /// The products that the variants asked for match.
@@ -66,7 +66,7 @@ impl Products {
     ///
     /// # Errors
     /// One that is named, and the library is not here.
-    pub fn on(&self, backend: &dyn Backend) -> anyhow::Result<(Vec<LibraryProduct>, Vec<Skip>)> {
+    pub fn on(&self, backend: &dyn Backend) -> anyhow::Result<(Vec<LibraryProduct>, Vec<Skipped>)> {
         let all = self.all();
         let (false, Some(hardware)) = (all.is_empty(), backend.hardware()) else {
             return Ok((Vec::new(), Vec::new()));
@@ -74,7 +74,7 @@ impl Products {
         match hardware.library() {
             Ok(_) => Ok((all, Vec::new())),
             Err(missing) if self.named.is_empty() => {
-                let skip = Skip {
+                let skip = Skipped {
                     what: self.to_string(),
                     why: missing.to_string(),
                 };

@@ -13,7 +13,7 @@ use ulpdrift_reference::simd::Level;
 use self::names::Indexers;
 use self::names::Names;
 use super::{
-    args::{RunArgs, Suite},
+    args::{Format, RunArgs, Suite},
     products::Products,
 };
 use crate::{
@@ -25,8 +25,9 @@ use crate::{
         library::LibraryProduct,
         user::{self, Recipes},
     },
+    report::Skipped,
     suite::{
-        DEFAULT_TOKENS, Skip, chain::Around, fault::Fault, indexer::IndexPlan, needle::NeedlePlan,
+        DEFAULT_TOKENS, chain::Around, fault::Fault, indexer::IndexPlan, needle::NeedlePlan,
         recombine::Variants, sweep::Axes,
     },
     tensor_core::Arch,
@@ -45,7 +46,7 @@ pub struct Settings {
     /// The suites, each once.
     pub suites: Vec<Suite>,
     /// What a run that names no suite would have had as well.
-    pub left_out: Vec<Skip>,
+    pub left_out: Vec<Skipped>,
     /// Where the weights come from.
     pub checkpoint: Checkpoint,
     /// The candidates.
@@ -103,6 +104,7 @@ impl Settings {
             user::select(&known.mix, &patterns).context("--variants")?
         };
         products.check(args, &recipes)?;
+        check_outputs(args)?;
         check_time(args)?;
         check_repeat(args)?;
         chain::check_seeds(args)?;
@@ -164,7 +166,7 @@ impl Settings {
             // Who narrows a run to some sites has not asked for a chain.
             let is_chain = chain::is_chain(&places.layers, &places.sites);
             if let Some(why) = chain::lacking(&sources).filter(|_| is_chain) {
-                left_out.push(Skip {
+                left_out.push(Skipped {
                     what: "suite chain".to_owned(),
                     why,
                 });
@@ -233,6 +235,42 @@ impl Settings {
             None => self.suites.iter().map(|suite| suite.name()).collect(),
         }
     }
+}
+
+/// What a part, a run that is taken up again and a dump have no use for, or would get wrong.
+fn check_outputs(args: &RunArgs) -> anyhow::Result<()> {
+    ensure!(
+        args.dump.is_none() || args.sweep.is_none(),
+        "--dump does not go with --sweep; a sweep keeps no tensors, so drop one of the two"
+    );
+    for (flag, is_given) in [("--part", args.part.is_some()), ("--resume", args.resume)] {
+        ensure!(
+            !(is_given && args.crosscheck),
+            "{flag} does not go with --crosscheck, which makes no report; drop one of the two"
+        );
+    }
+    if args.part.is_none() {
+        return Ok(());
+    }
+    for (flag, is_given) in [
+        ("--gate", args.gate.is_some()),
+        ("--baseline", args.baseline.is_some()),
+        ("--step-summary", args.step_summary),
+    ] {
+        ensure!(
+            !is_given,
+            "{flag} does not go with --part, which has some of the rows only; give it to `ulpdrift merge`"
+        );
+    }
+    let has_json = match &args.out {
+        Some(_) => args.format.is_empty() || args.format.contains(&Format::Json),
+        None => args.format == [Format::Json],
+    };
+    ensure!(
+        has_json,
+        "--part: `ulpdrift merge` reads JSON, and none is written; add --out DIR, with json among the formats"
+    );
+    Ok(())
 }
 
 /// A sweep and a crosscheck have tables of their own, without times.

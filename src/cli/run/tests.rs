@@ -7,7 +7,8 @@ use crate::{
     backend::{MixInputs, emulate::Emulate, hardware::tests::Pretend},
     measure::value::Value,
     recipe::MixRecipe,
-    report::table,
+    report::{Report, Skipped, json, table},
+    verdict::VerdictLimits,
 };
 
 #[derive(Parser)]
@@ -22,11 +23,20 @@ fn report_of(flags: &str, device: &Pretend) -> anyhow::Result<Report> {
     let settings = Settings::new(&args)?;
     let (products, lacking) = settings.products.on(device)?;
     let plan = plan(&args, &settings, device, &products);
-    let mut outputs = Outputs::prepare(&args, &settings)?;
-    let mut report = measure(&args, &settings, &plan, &Gates::open(&args)?, &mut outputs)?;
-    let lacking = lacking.iter().map(provenance::skipped);
-    report.skipped.extend(lacking);
-    Ok(report)
+    report_on(&args, &settings, &plan, lacking)
+}
+
+fn report_on(
+    args: &RunArgs,
+    settings: &Settings,
+    plan: &Plan<'_>,
+    lacking: Vec<Skipped>,
+) -> anyhow::Result<Report> {
+    let head = head::head(args, settings, plan, lacking)?;
+    let mut desk = Desk::open(args, settings, head, plan.backend)?;
+    let mut outputs = outputs(args, settings)?;
+    cases::run(args, settings, plan, outputs.sink(), &mut desk)?;
+    desk.report(&VerdictLimits::default())
 }
 
 #[test]
@@ -164,9 +174,7 @@ fn repeats_of_the_emulator_change_nothing() {
     let settings = Settings::new(&args).unwrap();
     let emulate = Emulate::new(crate::tensor_core::Arch::Sm120, settings.level);
     let plan = plan(&args, &settings, &emulate, &[]);
-    let mut outputs = Outputs::prepare(&args, &settings).unwrap();
-    let gates = Gates::open(&args).unwrap();
-    let report = measure(&args, &settings, &plan, &gates, &mut outputs).unwrap();
+    let report = report_on(&args, &settings, &plan, Vec::new()).unwrap();
     for suite in ["mix", "recombine", "chain", "indexer"] {
         let rows = report.records.iter().filter(|row| row.key.suite == suite);
         let counts: Vec<u64> = rows.filter_map(|row| row.measures.repeat_changed).collect();

@@ -21,18 +21,18 @@ mod tests;
 pub use self::source::Source;
 use self::{mixing::Mixing, site::StageBudget, strands::Strands};
 use super::{
-    Plan, Progress, Skip, SuiteError,
+    Plan, SuiteError,
     case::{Case, References},
     chain::{self, Around, Order, candidate::Walker, link::Link, rows, sublayer::StandIn},
     feed::{Fed, feed},
-    read::Read,
+    ledger::Ledger,
     record_key,
 };
 use crate::{
     checkpoint::{CheckpointError, Site},
     measure::{contributions::Products, value::Value},
     recipe::{MixRecipe, catalogue, splits::Launch},
-    report::{Key, Measures, Record},
+    report::{Found, Key, Measures, Record, Skipped},
 };
 
 /// The smallest cross term, of the measured square, that has a row.
@@ -41,60 +41,69 @@ pub const LEAST_CROSS: f64 = 0.01;
 /// Tokens whose states are in memory at once.
 const SLICE: usize = 512;
 
-/// What the suite found.
-#[derive(Default)]
-pub struct Outcome {
-    /// The rows of sites, then those of chains, variant by variant.
-    pub records: Vec<Record>,
-    /// What was read and left out.
-    pub read: Read,
+/// The names of the suite's cases: every site of the plan, then the chain of every variant, or none.
+pub fn places(plan: &Plan<'_>) -> Vec<String> {
+    let sites = plan.places().map(|(layer, site)| site.of(layer));
+    let chains = plan.recipes.iter().map(chain_place);
+    match why_no_chain(plan) {
+        Some(_) => sites.chain([NO_CHAIN.to_owned()]).collect(),
+        None => sites.chain(chains).collect(),
+    }
 }
 
-/// Runs the suite: every site of the plan by itself and, where layers follow each other, the chain.
+/// The case that says why there is no chain.
+const NO_CHAIN: &str = "no chain";
+
+fn chain_place(recipe: &MixRecipe) -> String {
+    format!("chain of {}", recipe.name)
+}
+
+/// Runs the suite: every site of the plan by itself and, where layers follow each other, the chain of every variant.
 ///
 /// # Errors
-/// Weights or inputs that cannot be read, a recipe that the backend cannot run.
-pub fn run(
-    plan: &Plan<'_>,
-    around: &Around,
-    progress: Progress<'_>,
-) -> Result<Outcome, SuiteError> {
-    let mut outcome = Outcome::default();
-    let total = plan.layers.len() * plan.sites.len();
-    let mut done = 0;
-    feed(plan, |fed| {
-        let place = match fed {
-            Fed::Skipped(skip) => {
-                let place = skip.what.clone();
-                outcome.read.skipped.push(skip);
-                place
-            }
+/// Weights or inputs that cannot be read, a recipe that the backend cannot run, a ledger that stops it.
+pub fn run(plan: &Plan<'_>, around: &Around, ledger: &mut dyn Ledger) -> Result<(), SuiteError> {
+    let places = plan.wanted(ledger);
+    let (mut done, mut has_run) = (0, false);
+    feed(plan, &places, |fed| {
+        let (place, found) = match fed {
+            Fed::Skipped(skipped) => skipped.alone(),
             Fed::Case(case) => {
-                outcome.read.site(&case);
-
-                outcome.records.extend(of_case(plan, &case)?);
-                case.place()
+                let mut found = Found::default();
+                case.note(&mut found.read);
+                found.records = of_case(plan, &case)?;
+                has_run = true;
+                (case.place(), found)
             }
         };
+        ledger.keep(&place, found)?;
         done += 1;
-        progress(done, total, &place);
-        Ok(())
+        ledger.step(done, places.len(), &place)
     })?;
-    if outcome.records.is_empty() {
+    if !has_run && plan.are_all(&places) {
         return Err(SuiteError::no_site(plan));
     }
-    match why_no_chain(plan) {
-        Some(why) => outcome.read.skipped.push(Skip {
-            what: "the budget of a chain".to_owned(),
-            why,
-        }),
-        None => {
-            for recipe in plan.recipes {
-                of_chain(plan, around, recipe, &mut outcome, progress)?;
+    if let Some(why) = why_no_chain(plan) {
+        return match ledger.wants(NO_CHAIN) {
+            false => Ok(()),
+            true => {
+                let mut found = Found::default();
+                found.read.skip(Skipped {
+                    what: "the budget of a chain".to_owned(),
+                    why,
+                });
+                ledger.keep(NO_CHAIN, found)
             }
+        };
+    }
+    for recipe in plan.recipes {
+        let place = chain_place(recipe);
+        if ledger.wants(&place) {
+            let found = of_chain(plan, around, recipe, ledger)?;
+            ledger.keep(&place, found)?;
         }
     }
-    Ok(outcome)
+    Ok(())
 }
 
 /// Why the plan's layers make no chain, if they do not.
@@ -166,10 +175,11 @@ fn of_chain(
     plan: &Plan<'_>,
     around: &Around,
     recipe: &MixRecipe,
-    outcome: &mut Outcome,
-    progress: Progress<'_>,
-) -> Result<(), SuiteError> {
+    ledger: &mut dyn Ledger,
+) -> Result<Found, SuiteError> {
+    let mut found = Found::default();
     let start = chain::link::start(plan)?;
+    start.add_digests(plan, &mut found.read.digests);
     let order = Order::of(plan.checkpoint.model().family);
     let fp32 = catalogue::fp32();
     let mut strands = Strands::new(plan, around, &start, order);
@@ -179,12 +189,10 @@ fn of_chain(
         for site in Site::ALL {
             let stand_in = StandIn::load(plan, around.sublayer, (layer, site), tokens)?;
             let link = Link::load(plan, layer, site, stand_in)?;
-            if plan.recipes.first() == Some(recipe) {
-                link.digest_update(plan, &mut outcome.read.digest);
-            }
+            link.note(plan, &mut found.read);
             let passed = walker.pass(&link)?;
             if let Some(at) = passed.non_finite {
-                outcome.read.skipped.push(Skip {
+                found.read.skip(Skipped {
                     what: format!(
                         "the budget of {}'s chain from {} on",
                         recipe.name,
@@ -192,7 +200,7 @@ fn of_chain(
                     ),
                     why: format!("{} of token {} is {} there", at.stage, at.token, at.value.0),
                 });
-                return Ok(());
+                return Ok(found);
             }
             strands.pass(&link, recipe)?;
             if site == Site::Ffn {
@@ -208,16 +216,13 @@ fn of_chain(
                     token_class: "all".to_owned(),
                     ..rows::key(plan, around, &walker)
                 };
-                outcome.records.extend(records(&key, &sources, &products));
+                found.records.extend(records(&key, &sources, &products));
             }
         }
-        progress(
-            done + 1,
-            total,
-            &format!("chain of {}, layer {layer}", recipe.name),
-        );
+        let place = format!("{}, layer {layer}", chain_place(recipe));
+        ledger.step(done + 1, total, &place)?;
     }
-    Ok(())
+    Ok(found)
 }
 
 /// A row per source, per pair that matters, and of the total.

@@ -10,6 +10,7 @@ use crate::{
     format::Format,
     recipe::catalogue::builtin,
     report::{Records, dump::NoDump},
+    suite::ledger::whole,
     suite::{
         chain::{SitesOn, Sublayer},
         mix,
@@ -57,7 +58,7 @@ fn with_plan<T>(variants: &[&str], tokens: usize, run: impl FnOnce(&Plan<'_>) ->
 
 fn budget(variants: &[&str], around: &Around, tokens: usize) -> Vec<Record> {
     let outcome = with_plan(variants, tokens, |plan| {
-        run(plan, around, &|_, _, _| {}).expect("the budget runs")
+        whole(|ledger| run(plan, around, ledger)).expect("the budget runs")
     });
     assert_eq!(outcome.read.skipped, []);
     let records = Records::new(outcome.records).expect("every key is unique");
@@ -92,7 +93,7 @@ fn the_sources_of_a_site_sum_to_what_is_measured() {
         "f16-mma",
     ];
     let measured = with_plan(&variants, 13, |plan| {
-        mix::run(plan, &mut NoDump, &|_, _, _| {})
+        whole(|ledger| mix::run(plan, &mut NoDump, ledger))
             .expect("suite mix runs")
             .records
     });
@@ -172,7 +173,7 @@ fn layers_with_gaps_have_no_chain_and_say_so() {
             layers: &[0, 2],
             ..*plan
         };
-        run(&gaps, &DEPLOYED, &|_, _, _| {}).expect("the budget runs")
+        whole(|ledger| run(&gaps, &DEPLOYED, ledger)).expect("the budget runs")
     });
     assert_eq!(outcome.read.skipped.len(), 1);
     assert!(outcome.read.skipped[0].why.contains("gaps"));

@@ -8,7 +8,6 @@
 //! last `pre` collapses.
 
 use ndarray::{Array2, s};
-use sha2::Sha256;
 use ulpdrift_reference::mix::split_sinkhorn;
 
 use super::{
@@ -21,9 +20,9 @@ use super::{
     truth::Truth,
 };
 use crate::{
-    checkpoint::{CheckpointError, HcWeights, HeadWeights},
-    report::{Key, NonFinite, Record},
-    suite::{Plan, Skip, SuiteError, tensors::Sink},
+    checkpoint::{CheckpointError, Digests, HcWeights, HeadWeights},
+    report::{Key, NonFinite, Record, Skipped},
+    suite::{Plan, SuiteError, tensors::Sink},
 };
 
 /// What the head adds.
@@ -34,7 +33,7 @@ pub struct Head {
     /// Variants that ended here.
     pub non_finite: Vec<NonFinite>,
     /// Why there is none.
-    pub skipped: Option<Skip>,
+    pub skipped: Option<Skipped>,
 }
 
 /// The gates of the last collapse.
@@ -44,7 +43,7 @@ pub enum Gates {
     /// The last `pre`.
     Carried,
     /// There are none.
-    Absent(Skip),
+    Absent(Skipped),
 }
 
 impl Gates {
@@ -56,7 +55,7 @@ impl Gates {
         match plan.checkpoint.head(plan.nonfinite) {
             Ok(Some(weights)) => Ok(Self::Own(weights)),
             Ok(None) => Ok(Self::Carried),
-            Err(lacking @ CheckpointError::Lacking { .. }) => Ok(Self::Absent(Skip {
+            Err(lacking @ CheckpointError::Lacking { .. }) => Ok(Self::Absent(Skipped {
                 what: "stage head of suite chain".to_owned(),
                 why: lacking.to_string(),
             })),
@@ -64,10 +63,10 @@ impl Gates {
         }
     }
 
-    /// Adds what was read.
-    pub fn digest_update(&self, digest: &mut Sha256) {
+    /// Notes what was read.
+    pub fn add_digests(&self, digests: &mut Digests) {
         if let Self::Own(weights) = self {
-            weights.digest_update(digest);
+            weights.add_digests(digests);
         }
     }
 }

@@ -3,14 +3,14 @@
 use std::{ops::Range, sync::Arc};
 
 use ndarray::{ArcArray2, Array2, s};
-use sha2::Sha256;
 use ulpdrift_reference::squares::squares;
 
 use super::sublayer::StandIn;
 use crate::{
     activations::Inputs,
-    checkpoint::{HcWeights, Site, StoredType},
+    checkpoint::{Digests, HcWeights, Site, StoredType},
     format::Format,
+    report::Read,
     suite::{Plan, SuiteError, case::Case},
 };
 
@@ -33,11 +33,12 @@ impl Start {
         }
     }
 
-    /// Feeds the weights among it, which are embeddings, to a digest.
-    pub fn digest_update(&self, plan: &Plan<'_>, digest: &mut Sha256) {
+    /// Notes the weights among it, which are embeddings.
+    pub fn add_digests(&self, plan: &Plan<'_>, digests: &mut Digests) {
         if *plan.inputs == Inputs::Embedding {
             let rows = self.x.slice(s![.., ..self.x.ncols() / self.hc]);
-            plan.checkpoint.embedding_digest_update(digest, rows);
+            plan.checkpoint
+                .add_embedding_digest(digests, plan.seed, rows);
         }
     }
 }
@@ -156,17 +157,12 @@ impl Link {
         self.site.weights.dtype.to_string()
     }
 
-    /// Feeds the weights to a digest.
-    pub fn digest_update(&self, plan: &Plan<'_>, digest: &mut Sha256) {
-        let Case {
-            layer,
-            site,
-            weights,
-            ..
-        } = &self.site;
-        weights.digest_update(digest, *layer, *site);
+    /// Notes the weights.
+    pub fn note(&self, plan: &Plan<'_>, read: &mut Read) {
+        self.site.note(read);
+        let place = Some((self.site.layer, self.site.site));
         plan.checkpoint
-            .norm_digest_update(digest, Some((*layer, *site)), &self.norm);
-        self.stand_in.digest_update(digest);
+            .add_norm_digest(&mut read.digests, place, &self.norm);
+        self.stand_in.add_digests(&mut read.digests);
     }
 }

@@ -46,9 +46,9 @@ use self::{
     truth::Truth,
 };
 use super::{
-    Plan, Progress, Skip, SuiteError,
+    Plan, SuiteError,
     fault::Variant,
-    read::Read,
+    ledger::Ledger,
     repeat::{Bits, Repeats, repeated},
     tensors::Sink,
 };
@@ -56,7 +56,7 @@ use crate::{
     checkpoint::{Family, Site},
     format::Format,
     recipe::catalogue,
-    report::{NonFinite, Record},
+    report::{Found, Record, Skipped},
 };
 
 /// What lies around the mixing kernel.
@@ -121,27 +121,26 @@ impl Order {
     }
 }
 
-/// What the suite found.
-#[derive(Default)]
-pub struct Outcome {
-    /// A record per site, stage and variant, in that order; the head's at the end.
-    pub records: Vec<Record>,
-    /// Where variants stopped being finite.
-    pub non_finite: Vec<NonFinite>,
-    /// What was read and left out.
-    pub read: Read,
+/// The name of the one case, whose variants share the chain in fp64.
+#[must_use]
+pub fn place(seed: u64) -> String {
+    format!("seed {seed}")
 }
 
-/// Runs the suite over the layers of the plan, which follow each other.
+/// Runs the suite over the layers of the plan, which follow each other. The rows of its case are in the order of site,
+/// stage and variant; the head's are at the end.
 ///
 /// # Errors
-/// Weights or inputs that cannot be read, a recipe that the backend cannot run.
+/// Weights or inputs that cannot be read, a recipe that the backend cannot run, a ledger that stops it.
 pub fn run(
     plan: &Plan<'_>,
     around: &Around,
     sink: &mut dyn Sink,
-    progress: Progress<'_>,
-) -> Result<Outcome, SuiteError> {
+    ledger: &mut dyn Ledger,
+) -> Result<(), SuiteError> {
+    if !ledger.wants(&place(plan.seed)) {
+        return Ok(());
+    }
     let start = link::start(plan)?;
     let order = Order::of(plan.checkpoint.model().family);
     let fp32 = catalogue::fp32();
@@ -155,15 +154,14 @@ pub fn run(
     let mut again: Vec<Vec<Walker<'_>>> = (1..plan.repeat).map(|_| set_out()).collect();
     sink.take(&tensors::Begin(&start))
         .map_err(SuiteError::Dump)?;
-    let mut outcome = Outcome::default();
-    start.digest_update(plan, &mut outcome.read.digest);
-    outcome
-        .read
-        .skipped
-        .extend(plan.products.iter().map(|product| Skip {
+    let mut found = Found::default();
+    start.add_digests(plan, &mut found.read.digests);
+    for product in plan.products {
+        found.read.skip(Skipped {
             what: format!("{} in suite chain", product.name()),
             why: "it is a product alone, and a chain needs the whole kernel".to_owned(),
-        }));
+        });
+    }
     let gates = Gates::load(plan)?;
     let total = plan.layers.len() * Site::ALL.len();
     let places = plan
@@ -173,11 +171,10 @@ pub fn run(
     for (done, (layer, site)) in places.enumerate() {
         let stand_in = StandIn::load(plan, around.sublayer, (layer, site), start.x.nrows())?;
         let link = Link::load(plan, layer, site, stand_in)?;
-        link.digest_update(plan, &mut outcome.read.digest);
-        outcome.read.stored_as(&link.site);
+        link.note(plan, &mut found.read);
         let reference = truth.pass(&link);
         let passed = pass(&mut walkers, &link)?;
-        outcome
+        found
             .non_finite
             .extend(passed.iter().filter_map(|passed| passed.non_finite.clone()));
         let rows = Rows {
@@ -197,11 +194,11 @@ pub fn run(
         if !again.is_empty() {
             repeat(&mut again, &rows, &tensors, &mut records)?;
         }
-        outcome.records.extend(records);
+        found.records.extend(records);
         sink.take(&tensors).map_err(SuiteError::Dump)?;
-        progress(done + 1, total, &link.place());
+        ledger.step(done + 1, total, &link.place())?;
     }
-    gates.digest_update(&mut outcome.read.digest);
+    gates.add_digests(&mut found.read.digests);
     let mut head = Head::default();
     let mut teams = std::iter::once(&walkers).chain(&again);
     repeated(
@@ -215,10 +212,10 @@ pub fn run(
             Ok(())
         },
     )?;
-    outcome.records.extend(head.records);
-    outcome.non_finite.extend(head.non_finite);
-    outcome.read.skipped.extend(head.skipped);
-    Ok(outcome)
+    found.records.extend(head.records);
+    found.non_finite.extend(head.non_finite);
+    found.read.skipped.extend(head.skipped);
+    ledger.keep(&place(plan.seed), found)
 }
 
 /// All of them through one site.

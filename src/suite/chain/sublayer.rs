@@ -19,7 +19,6 @@
 use std::{fmt, ops::Range};
 
 use ndarray::{Array2, ArrayView2, s};
-use sha2::{Digest, Sha256};
 use ulpdrift_reference::{
     expert::{Expert, Weights},
     simd::Level,
@@ -29,7 +28,7 @@ use ulpdrift_reference::{
 use super::{candidate::rounded, link::Link};
 use crate::{
     activations::Activations,
-    checkpoint::{Checkpoint, Site},
+    checkpoint::{Checkpoint, Digests, Site},
     format::{Format, Rounding},
     suite::{Plan, SuiteError},
 };
@@ -92,7 +91,7 @@ pub enum StandIn {
         /// In the form that runs.
         expert: Box<Expert>,
         /// Of what it was made from.
-        digest: [u8; 32],
+        digests: Digests,
     },
     /// What was recorded [T, d].
     Recorded(Array2<f32>),
@@ -121,7 +120,7 @@ impl StandIn {
                 let limit = plan.checkpoint.model().swiglu_limit;
                 Self::Expert {
                     expert: Box::new(Expert::new(weights, limit)),
-                    digest: stored.digest,
+                    digests: stored.digests,
                 }
             }
             (Sublayer::File, _) => Self::Recorded(plan.activations.output(layer, site, tokens)?),
@@ -137,10 +136,10 @@ impl StandIn {
         }
     }
 
-    /// Feeds its weights to a digest; recorded outputs are inputs, which have no part in it.
-    pub fn digest_update(&self, digest: &mut Sha256) {
-        if let Self::Expert { digest: own, .. } = self {
-            digest.update(own);
+    /// Notes its weights; recorded outputs are inputs, which have no part in it.
+    pub fn add_digests(&self, digests: &mut Digests) {
+        if let Self::Expert { digests: own, .. } = self {
+            digests.extend(own);
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::{
     recipe::{MixRecipe, catalogue::builtin, library::LibraryProduct},
     report::{Class, Records, dump::NoDump},
     suite::fault::{Fault, findings::findings},
+    suite::ledger::whole,
     tensor_core::Arch,
     verdict::{self, VerdictLimits},
 };
@@ -26,12 +27,12 @@ const DEPLOYED: Around = Around {
     ..EXACT
 };
 
-fn chain(around: &Around, inputs: &Inputs, variants: &[&str]) -> Outcome {
+fn chain(around: &Around, inputs: &Inputs, variants: &[&str]) -> Found {
     chain_beside(around, inputs, variants, &[])
 }
 
 /// Known bugs beside the variants.
-fn chain_beside(around: &Around, inputs: &Inputs, variants: &[&str], faults: &[Fault]) -> Outcome {
+fn chain_beside(around: &Around, inputs: &Inputs, variants: &[&str], faults: &[Fault]) -> Found {
     let checkpoint =
         Checkpoint::synthetic(SyntheticModel::Tiny, 0).expect("a synthetic model opens");
     let recipes: Vec<MixRecipe> = builtin()
@@ -59,7 +60,7 @@ fn chain_beside(around: &Around, inputs: &Inputs, variants: &[&str], faults: &[F
         level: Level::detect(),
         checkpoint: &checkpoint,
     };
-    run(&plan, around, &mut NoDump, &|_, _, _| {}).expect("the chain runs")
+    whole(|ledger| run(&plan, around, &mut NoDump, ledger)).expect("the chain runs")
 }
 
 /// The refusal of a chain that cannot run.
@@ -73,7 +74,7 @@ fn refusal(around: &Around, inputs: &Inputs) -> String {
     checked.expect_err("a refusal").to_string()
 }
 
-fn rel_l2<'a>(outcome: &'a Outcome, variant: &'a str, stage: &'a str) -> Vec<f64> {
+fn rel_l2<'a>(outcome: &'a Found, variant: &'a str, stage: &'a str) -> Vec<f64> {
     let rows = outcome.records.iter().filter(move |record| {
         let key = &record.key;
         key.variant == variant && key.stage.as_deref() == Some(stage) && key.token_class == "all"
@@ -181,10 +182,7 @@ fn a_shared_expert_stands_in_at_ffn_sites() {
         "attention keeps its norm"
     );
     assert_ne!(bits(&with, 1), bits(&without, 1));
-    let digest = |outcome: &Outcome| {
-        use sha2::Digest;
-        outcome.read.digest.clone().finalize()
-    };
+    let digest = |outcome: &Found| outcome.read.digests.whole();
     assert_ne!(
         digest(&with),
         digest(&without),

@@ -20,7 +20,7 @@ use ulpdrift_reference::mix::split_sinkhorn;
 
 pub use self::directions::{Direction, SIZE};
 use super::{
-    Plan, Progress, SuiteError,
+    Plan, SuiteError,
     budget::offsets::Offsets,
     chain::{
         Around, Order,
@@ -29,13 +29,13 @@ use super::{
         sublayer::StandIn,
         truth::Truth,
     },
-    read::Read,
+    ledger::Ledger,
 };
 use crate::{
     checkpoint::Site,
     measure::value::Value,
     recipe::{MixRecipe, splits::Launch},
-    report::{Key, Measures, Record},
+    report::{Found, Key, Measures, Read, Record},
 };
 
 /// Tokens whose chains are in memory at once.
@@ -44,14 +44,8 @@ const SLICE: usize = 8;
 /// The variant of a row that no variant's kernel is behind.
 const NO_VARIANT: &str = "perturbation";
 
-/// What the suite found.
-#[derive(Default)]
-pub struct Outcome {
-    /// A row per variant and site, then one per direction and layer.
-    pub records: Vec<Record>,
-    /// What was read and left out.
-    pub read: Read,
-}
+/// The name of the suite's one case, whose chains all advance together.
+pub const PLACE: &str = "all chains";
 
 /// What is different in a chain.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,27 +73,27 @@ struct Squares<'a> {
     reference: f64,
 }
 
-/// Runs the suite over the layers of the plan, which follow each other.
+/// Runs the suite over the layers of the plan, which follow each other: a row per variant and site, then one per
+/// direction and layer.
 ///
 /// # Errors
-/// Weights or inputs that cannot be read, a recipe that the backend cannot run.
-pub fn run(
-    plan: &Plan<'_>,
-    around: &Around,
-    progress: Progress<'_>,
-) -> Result<Outcome, SuiteError> {
+/// Weights or inputs that cannot be read, a recipe that the backend cannot run, a ledger that stops it.
+pub fn run(plan: &Plan<'_>, around: &Around, ledger: &mut dyn Ledger) -> Result<(), SuiteError> {
+    if !ledger.wants(PLACE) {
+        return Ok(());
+    }
     let start = link::start(plan)?;
     let tokens = start.x.nrows();
-    let mut outcome = Outcome::default();
-    start.digest_update(plan, &mut outcome.read.digest);
+    let mut found = Found::default();
+    start.add_digests(plan, &mut found.read.digests);
     let mut squares: Vec<Squares<'_>> = Vec::new();
     let slices = tokens.div_ceil(SLICE);
     for slice in 0..slices {
         let range = slice * SLICE..(slice * SLICE + SLICE).min(tokens);
         let part = start.tokens(range);
-        let whole = slice == 0;
-        let told = |done: usize, total: usize, place: &str| {
-            progress(slice * total + done, slices * total, place);
+        let read = (slice == 0).then_some(&mut found.read);
+        let mut told = |done: usize, total: usize, place: &str| {
+            ledger.step(slice * total + done, slices * total, place)
         };
         let run = Slice {
             plan,
@@ -110,16 +104,16 @@ pub fn run(
                 sms: plan.sms,
             },
         };
-        run.go(&part, whole.then_some(&mut outcome), &mut squares, &told)?;
+        run.go(&part, read, &mut squares, &mut told)?;
     }
-    outcome.records = squares
+    found.records = squares
         .iter()
         .map(|squares| record(plan, around, tokens, squares))
         .collect();
-    outcome
+    found
         .records
         .sort_by_key(|record| record.key.direction.is_some());
-    Ok(outcome)
+    ledger.keep(PLACE, found)
 }
 
 /// Some tokens of the batch.
@@ -135,9 +129,9 @@ impl<'a> Slice<'a> {
     fn go(
         &self,
         start: &Start,
-        mut read: Option<&mut Outcome>,
+        mut read: Option<&mut Read>,
         squares: &mut Vec<Squares<'a>>,
-        progress: Progress<'_>,
+        told: &mut dyn FnMut(usize, usize, &str) -> Result<(), SuiteError>,
     ) -> Result<(), SuiteError> {
         let plan = self.plan;
         let order = Order::of(plan.checkpoint.model().family);
@@ -154,9 +148,8 @@ impl<'a> Slice<'a> {
                     StandIn::load(plan, self.around.sublayer, place, self.launch.tokens)?;
                 let here = self.first_token..self.first_token + start.x.nrows();
                 let link = Link::load(plan, layer, site, stand_in.tokens(here))?;
-                if let Some(outcome) = &mut read {
-                    link.digest_update(plan, &mut outcome.read.digest);
-                    outcome.read.stored_as(&link.site);
+                if let Some(read) = &mut read {
+                    link.note(plan, read);
                 }
                 let mut begun = Vec::with_capacity(plan.recipes.len());
                 for recipe in plan.recipes {
@@ -168,7 +161,7 @@ impl<'a> Slice<'a> {
                 truth.pass(&link);
                 altered.extend(begun);
             }
-            progress(done + 1, total, &format!("layer {layer}"));
+            told(done + 1, total, &format!("layer {layer}"))?;
         }
         for one in &altered {
             let (mut error, mut reference) = (0.0, 0.0);

@@ -12,6 +12,7 @@ use crate::{
     recipe::catalogue::{self, builtin},
     report::{Records, dump::NoDump},
     suite::chain::{self, SitesOn, Sublayer},
+    suite::ledger::whole,
     tensor_core::Arch,
 };
 
@@ -74,7 +75,7 @@ fn with_plan<T>(of: Of<'_>, run: impl FnOnce(&Plan<'_>) -> T) -> T {
 
 fn gains(of: Of<'_>, around: &Around) -> Vec<Record> {
     let outcome = with_plan(of, |plan| {
-        run(plan, around, &|_, _, _| {}).expect("the suite runs")
+        whole(|ledger| run(plan, around, ledger)).expect("the suite runs")
     });
     assert_eq!(outcome.read.skipped, []);
     let records = Records::new(outcome.records).expect("every key is unique");
@@ -174,7 +175,7 @@ fn in_one_go(of: Of<'_>, around: &Around) -> Vec<Record> {
         };
         let mut squares = Vec::new();
         whole
-            .go(&start, None, &mut squares, &|_, _, _| {})
+            .go(&start, None, &mut squares, &mut |_, _, _| Ok(()))
             .expect("the chains run");
         let rows = squares
             .iter()
@@ -305,7 +306,7 @@ fn at_one_site_it_is_a_chain_with_the_variant_there_alone() {
             ..EXACT
         };
         let beside = with_plan(of, |plan| {
-            chain::run(plan, &around, &mut NoDump, &|_, _, _| {}).expect("the chain runs")
+            whole(|ledger| chain::run(plan, &around, &mut NoDump, ledger)).expect("the chain runs")
         });
         for variant in of.variants {
             let is_it = |row: &&Record| {

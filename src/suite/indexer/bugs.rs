@@ -3,7 +3,7 @@
 use ndarray::Array2;
 
 use super::{
-    Asked, Candidate, IndexPlan, Layer, Outcome, Plan, Rows, SuiteError,
+    Asked, Candidate, IndexPlan, Layer, Plan, Rows, SuiteError,
     diagnosis::{Cause, Observed, diagnose, steps},
     fault::{IndexFault, Size, trigger::Trigger},
     note_skip,
@@ -11,8 +11,7 @@ use super::{
 use crate::{
     measure::{fold::nan_max, value::Value},
     recipe::indexer::IndexRecipe,
-    report::{Diagnosis, Record},
-    suite::Skip,
+    report::{Diagnosis, Found, Record, Skipped},
 };
 
 /// A layer and context whose candidates are looked at.
@@ -121,7 +120,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Every known bug asked for: its rows and what explains it.
-    pub fn bugs(&self, outcome: &mut Outcome) -> Result<(), SuiteError> {
+    pub fn bugs(&self, found: &mut Found) -> Result<(), SuiteError> {
         let mut triggers: Vec<Trigger> = Vec::new();
         for fault in &self.own.faults {
             let trigger = fault.trigger(self.own.model_k);
@@ -134,7 +133,7 @@ impl<'a> Scene<'a> {
             let faults: Vec<IndexFault> =
                 self.own.faults.iter().filter(of_trigger).copied().collect();
             if trigger == Trigger::default() {
-                self.bugs_on_input(&faults, outcome)?;
+                self.bugs_on_input(&faults, found)?;
             } else {
                 let (context, queries) = (self.asked.context, self.own.queries);
                 let asked = Asked::new(self.plan, self.layer, context, queries, trigger)?;
@@ -142,17 +141,13 @@ impl<'a> Scene<'a> {
                     asked: &asked,
                     ..*self
                 };
-                scene.bugs_on_input(&faults, outcome)?;
+                scene.bugs_on_input(&faults, found)?;
             }
         }
         Ok(())
     }
 
-    fn bugs_on_input(
-        &self,
-        faults: &[IndexFault],
-        outcome: &mut Outcome,
-    ) -> Result<(), SuiteError> {
+    fn bugs_on_input(&self, faults: &[IndexFault], found: &mut Found) -> Result<(), SuiteError> {
         let Self {
             plan,
             own,
@@ -161,7 +156,7 @@ impl<'a> Scene<'a> {
         } = *self;
         let recipe = &own.charged;
         let claimed = match Candidate::run(plan, layer, asked, recipe, &[]) {
-            Err(error) => return note_skip(&mut outcome.read.skipped, recipe, error),
+            Err(error) => return note_skip(&mut found.read, recipe, error),
             Ok(claimed) => claimed,
         };
         let against = Candidate::run(plan, layer, asked, &own.against, &[])?;
@@ -176,7 +171,7 @@ impl<'a> Scene<'a> {
             let fault = match bug.draw(plan.seed, layer.number, size) {
                 Ok(fault) => fault,
                 Err(why) => {
-                    outcome.read.skipped.push(Skip {
+                    found.read.skip(Skipped {
                         what: format!("known bug {}", bug.name()),
                         why: why.to_owned(),
                     });
@@ -188,8 +183,8 @@ impl<'a> Scene<'a> {
             let records = rows.records(&candidate, &against)?;
             let charge = Charge::of(&records);
             let diagnosis = self.diagnosis(&candidate, &expected, charge);
-            outcome.diagnoses.push(diagnosis);
-            outcome.records.extend(records);
+            found.diagnoses.push(diagnosis);
+            found.records.extend(records);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! backend has no unit or no kernel for is a skip, and so is a selector: then there are logits alone.
 
 use super::{
-    Asked, IndexPlan, Layer, Plan, Progress, Skip, SuiteError,
+    Asked, IndexPlan, Layer, Plan, SuiteError,
     candidate::{Made, hide},
     fault::trigger::Trigger,
     lacking, note_skip,
@@ -13,7 +13,11 @@ use super::{
 use crate::{
     backend::{Backend, BackendError},
     recipe::indexer::{Fill, IndexRecipe},
-    suite::crosscheck::{Compared, Difference, Pair, Row, difference},
+    report::{Read, Skipped},
+    suite::{
+        Progress,
+        crosscheck::{Compared, Difference, Pair, Row, difference},
+    },
 };
 
 /// What is compared, in the order it is computed.
@@ -27,7 +31,7 @@ pub struct Outcome {
     /// Layers times contexts.
     pub cases: usize,
     /// What was left out.
-    pub skipped: Vec<Skip>,
+    pub read: Read,
 }
 
 /// Runs every variant on `one` and on the plan's backend.
@@ -46,7 +50,7 @@ pub fn run(
     for (done, &number) in own.layers.iter().enumerate() {
         let place = format!("L{number}.indexer");
         if let Some(skip) = lacking(plan, own, number, &place)? {
-            outcome.skipped.push(skip);
+            outcome.read.skip(skip);
             continue;
         }
         let layer = Layer::read(plan, number, &own.contexts)?;
@@ -57,14 +61,15 @@ pub fn run(
                 match compare(plan, one, &layer, &asked, recipe, &own.top_k) {
                     Ok((found, skip)) => {
                         row.add(found);
-                        let new = skip.filter(|skip| !outcome.skipped.contains(skip));
-                        outcome.skipped.extend(new);
+                        if let Some(skip) = skip {
+                            outcome.read.skip(skip);
+                        }
                     }
-                    Err(error) => note_skip(&mut outcome.skipped, recipe, error)?,
+                    Err(error) => note_skip(&mut outcome.read, recipe, error)?,
                 }
             }
         }
-        progress(done + 1, own.layers.len(), &place);
+        progress(done + 1, own.layers.len(), &place)?;
     }
     rows.retain(|row| !row.stages.is_empty());
     outcome.rows = rows;
@@ -79,7 +84,7 @@ fn compare(
     asked: &Asked,
     recipe: &IndexRecipe,
     top_k: &[usize],
-) -> Result<(Vec<Difference>, Option<Skip>), SuiteError> {
+) -> Result<(Vec<Difference>, Option<Skipped>), SuiteError> {
     let made = Made::new(plan, layer, asked, recipe, None)?;
     let mut logits = one.index_logits(recipe, &made.queries, &made.keys)?;
     let (expected, got) = (logits.view(), made.logits.view());
@@ -95,7 +100,7 @@ fn compare(
         match Pair::of([one, plan.backend], select) {
             Ok(selected) => count(&mut of_keys, &selected.one, &selected.other),
             Err(lacking @ BackendError::NoKernel { .. }) => {
-                let skip = Skip {
+                let skip = Skipped {
                     what: format!("top_k of {}", IndexRecipe::title(&recipe.name)),
                     why: lacking.to_string(),
                 };

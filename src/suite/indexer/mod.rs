@@ -47,14 +47,13 @@ use self::{
     rows::Rows,
     tensors::{Kept, LayerTensors},
 };
-use super::{Plan, Progress, Skip, SuiteError, read::Read, repeat::repeated, tensors::Sink};
+use super::{Plan, SuiteError, ledger::Ledger, repeat::repeated, tensors::Sink};
 use crate::{
     backend::BackendError,
     measure::interval::IntervalError,
     recipe::indexer::{IndexRecipe, catalogue},
-    report::{Diagnosis, Key, Record},
+    report::{Found, Key, Read, Skipped},
 };
-use ulpdrift_reference::certify::Certificate;
 
 /// What the suite runs besides what every suite does.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +79,13 @@ pub struct IndexPlan {
 }
 
 impl IndexPlan {
+    /// The layers whose cases, called as `place` does, a ledger wants.
+    #[must_use]
+    pub fn wanted(&self, ledger: &dyn Ledger, place: fn(u32) -> String) -> Vec<u32> {
+        let is_wanted = |layer: &u32| ledger.wants(&place(*layer));
+        self.layers.iter().copied().filter(is_wanted).collect()
+    }
+
     /// Every number of keys that some row needs: those asked for and the model's own, by which a verdict is reached, and
     /// twice each of them.
     #[must_use]
@@ -92,57 +98,44 @@ impl IndexPlan {
     }
 }
 
-/// What the suite found.
-#[derive(Default)]
-pub struct Outcome {
-    /// Per layer, context and variant a record per stage and query set, in that order.
-    pub records: Vec<Record>,
-    /// The fp32 variant's records: what the verdict `exact` is measured by, whether or not fp32 is among the candidates.
-    pub yardstick: Vec<Record>,
-    /// What was read and left out.
-    pub read: Read,
-    /// The truth's certificate, the worst of all layers.
-    pub certificate: Option<Certificate>,
-    /// What explains the candidates that no rounding does, and those with a known bug.
-    pub diagnoses: Vec<Diagnosis>,
+/// The name of a layer's case.
+#[must_use]
+pub fn place(layer: u32) -> String {
+    format!("L{layer}.indexer")
 }
 
-/// Runs the suite.
+/// Runs the suite: a case per layer, whose rows are in the order of context, variant, stage and query set. Its
+/// yardstick is the fp32 variant's records.
 ///
 /// # Errors
-/// Weights or inputs that cannot be read, a device that fails, a sink that cannot write.
+/// Weights or inputs that cannot be read, a device that fails, a sink that cannot write, a ledger that stops it.
 pub fn run(
     plan: &Plan<'_>,
     own: &IndexPlan,
     sink: &mut dyn Sink,
-    progress: Progress<'_>,
-) -> Result<Outcome, SuiteError> {
-    let mut outcome = Outcome::default();
-    for (done, &number) in own.layers.iter().enumerate() {
-        let place = format!("L{number}.indexer");
-        if let Some(skip) = lacking(plan, own, number, &place)? {
-            outcome.read.skipped.push(skip);
-        } else {
-            run_layer(plan, own, number, sink, &mut outcome)?;
+    ledger: &mut dyn Ledger,
+) -> Result<(), SuiteError> {
+    let layers = own.wanted(ledger, place);
+    let (mut has_run, mut skipped) = (false, None);
+    for (done, &number) in layers.iter().enumerate() {
+        let place = place(number);
+        let mut found = Found::default();
+        match lacking(plan, own, number, &place)? {
+            Some(lacking) => found.read.skip(lacking),
+            None => run_layer(plan, own, number, sink, &mut found)?,
         }
-        progress(done + 1, own.layers.len(), &place);
+        has_run |= found.records.iter().any(|row| row.key.fault.is_none());
+        skipped = skipped.or_else(|| found.read.skipped.first().cloned());
+        ledger.keep(&place, found)?;
+        ledger.step(done + 1, layers.len(), &place)?;
     }
-    if outcome
-        .records
-        .iter()
-        .all(|record| record.key.fault.is_some())
-    {
-        return Err(SuiteError::NothingToRun(format!(
-            "suite indexer has nothing to run: {}",
-            why(&outcome.read.skipped)
-        )));
+    if has_run || layers.len() < own.layers.len() {
+        return Ok(());
     }
-    Ok(outcome)
-}
-
-fn why(skipped: &[Skip]) -> String {
-    let first = skipped.first();
-    first.map_or_else(String::new, |skip| format!("{}: {}", skip.what, skip.why))
+    let why = skipped.map_or_else(String::new, |skip| format!("{}: {}", skip.what, skip.why));
+    Err(SuiteError::NothingToRun(format!(
+        "suite indexer has nothing to run: {why}"
+    )))
 }
 
 /// Why a layer cannot be run on these inputs, if it cannot.
@@ -151,9 +144,9 @@ pub fn lacking(
     own: &IndexPlan,
     number: u32,
     place: &str,
-) -> Result<Option<Skip>, SuiteError> {
+) -> Result<Option<Skipped>, SuiteError> {
     let skip = |why| {
-        Some(Skip {
+        Some(Skipped {
             what: place.to_owned(),
             why,
         })
@@ -176,19 +169,16 @@ fn run_layer(
     own: &IndexPlan,
     number: u32,
     sink: &mut dyn Sink,
-    outcome: &mut Outcome,
+    found: &mut Found,
 ) -> Result<(), SuiteError> {
     let layer = Layer::read(plan, number, &own.contexts)?;
-    layer.note(&mut outcome.read);
+    layer.note(&mut found.read);
     for &context in &own.contexts {
         let asked = Asked::new(plan, &layer, context, own.queries, Trigger::default())?;
         let certificate = asked.certify(plan, &layer);
-        outcome.certificate = Some(match outcome.certificate.take() {
-            Some(before) => before.merge(certificate),
-            None => certificate,
-        });
-        let mut run = |sink: &mut dyn Sink, outcome: &mut Outcome| {
-            let candidates = run_context(plan, own, &layer, &asked, outcome)?;
+        found.certify(Some(certificate.into()));
+        let mut run = |sink: &mut dyn Sink, found: &mut Found| {
+            let candidates = run_context(plan, own, &layer, &asked, found)?;
             let tensors = LayerTensors {
                 plan,
                 own,
@@ -201,8 +191,8 @@ fn run_layer(
         repeated(
             plan.repeat,
             sink,
-            outcome,
-            |outcome| &mut outcome.records,
+            found,
+            |found| &mut found.records,
             &mut run,
         )?;
     }
@@ -214,7 +204,7 @@ fn run_context(
     own: &IndexPlan,
     layer: &Layer,
     asked: &Asked,
-    outcome: &mut Outcome,
+    found: &mut Found,
 ) -> Result<Vec<Kept>, SuiteError> {
     let mut kept = Vec::new();
     let largest = own.top_k.last().copied().unwrap_or_default();
@@ -232,7 +222,7 @@ fn run_context(
             true => None,
             false => match Candidate::run(plan, layer, asked, &recipe, &depths) {
                 Err(error) => {
-                    note_skip(&mut outcome.read.skipped, &recipe, error)?;
+                    note_skip(&mut found.read, &recipe, error)?;
                     continue;
                 }
                 Ok(candidate) => Some(candidate),
@@ -241,26 +231,26 @@ fn run_context(
         let candidate = other.as_ref().unwrap_or(&against);
         let records = rows.records(candidate, &against)?;
         if recipe == catalogue::fp32() {
-            outcome.yardstick.extend(records.iter().cloned());
+            found.yardstick.extend(records.iter().cloned());
         }
         if own.recipes.contains(&recipe) {
             let charge = Charge::of(&records);
             if !charge.is_rounding() {
                 let expected = scene.expected(&recipe)?;
                 let diagnosis = scene.diagnosis(candidate, &expected, charge);
-                outcome.diagnoses.push(diagnosis);
+                found.diagnoses.push(diagnosis);
             }
-            outcome.records.extend(records);
+            found.records.extend(records);
             kept.push(Kept::of(candidate, asked, largest));
         }
     }
-    scene.bugs(outcome)?;
+    scene.bugs(found)?;
     Ok(kept)
 }
 
 /// Notes a recipe whose instruction the arch lacks, or that has no kernel for a device, once; any other error is one.
 pub fn note_skip(
-    skipped: &mut Vec<Skip>,
+    read: &mut Read,
     recipe: &IndexRecipe,
     error: SuiteError,
 ) -> Result<(), SuiteError> {
@@ -270,13 +260,10 @@ pub fn note_skip(
         SuiteError::Backend(lacking @ BackendError::NoKernel { .. }) => lacking.to_string(),
         other => return Err(other),
     };
-    let skip = Skip {
+    read.skip(Skipped {
         what: IndexRecipe::title(&recipe.name),
         why: reason,
-    };
-    if !skipped.contains(&skip) {
-        skipped.push(skip);
-    }
+    });
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use ulpdrift_reference::simd::Level;
 
-use super::{IndexPlan, Outcome, fault, run};
+use super::{IndexPlan, fault, run};
 use crate::{
     activations::{Activations, Inputs},
     backend::emulate::Emulate,
@@ -11,8 +11,10 @@ use crate::{
         catalogue as mixing,
         indexer::{IndexRecipe, catalogue},
     },
+    report::Found,
     report::dump::NoDump,
     suite::Plan,
+    suite::ledger::whole,
     tensor_core::Arch,
 };
 
@@ -67,8 +69,8 @@ pub fn recipe(name: &str) -> IndexRecipe {
 }
 
 /// Runs the suite.
-pub fn outcome(inputs: &Inputs, seed: u64, own: &IndexPlan) -> Outcome {
+pub fn outcome(inputs: &Inputs, seed: u64, own: &IndexPlan) -> Found {
     with_plan(inputs, seed, |plan| {
-        run(plan, own, &mut NoDump, &|_, _, _| {}).expect("the suite runs")
+        whole(|ledger| run(plan, own, &mut NoDump, ledger)).expect("the suite runs")
     })
 }

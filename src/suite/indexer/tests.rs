@@ -1,14 +1,17 @@
 //! Laws that the rows of a run keep among each other, whatever the weights.
 
 use super::*;
-use crate::{activations::Inputs, measure::value::Value, report::dump::NoDump};
+use crate::{
+    activations::Inputs, measure::value::Value, report::Record, report::dump::NoDump,
+    suite::ledger::whole,
+};
 
 fn recipes(names: &[&str]) -> Vec<IndexRecipe> {
     names.iter().map(|name| scene::recipe(name)).collect()
 }
 
 /// The rows of a stage and set.
-fn rows<'a>(outcome: &'a Outcome, stage: &str, set: &str) -> Vec<&'a Record> {
+fn rows<'a>(outcome: &'a Found, stage: &str, set: &str) -> Vec<&'a Record> {
     let of = |record: &&Record| {
         record.key.stage.as_deref() == Some(stage) && record.key.query_set.as_deref() == Some(set)
     };
@@ -80,7 +83,7 @@ fn a_layer_without_an_indexer_is_refused() {
     scene::with_plan(&Inputs::Normal, 0, |plan| {
         let mut own = scene::own(recipes(&["fp32"]), 64);
         own.layers = vec![0];
-        let found = run(plan, &own, &mut NoDump, &|_, _, _| {});
+        let found = whole(|ledger| run(plan, &own, &mut NoDump, ledger));
         let error = found.err().expect("layer 0 has no indexer");
         assert!(error.to_string().contains("which layers 2 have"), "{error}");
     });

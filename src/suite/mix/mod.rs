@@ -29,111 +29,111 @@ pub mod times;
 use std::{sync::mpsc, thread};
 
 use rayon::prelude::*;
-use ulpdrift_reference::certify::Certificate;
 
 pub use self::{
     candidate::{Candidate, STAGES, Stage},
     tensors::SiteTensors,
 };
 use super::{
-    Plan, Progress, SuiteError,
+    Plan, SuiteError,
     case::Case,
     feed::{Fed, feed, spawn},
-    read::Read,
+    ledger::Ledger,
     repeat::{Bits, Repeats},
     tensors::Sink,
 };
 use crate::{
     recipe::{catalogue, splits::Launch},
-    report::Record,
+    report::{Found, Record},
 };
-use products::Probed;
 use projected::Projected;
 use rows::Rows;
 use times::Times;
 
-/// What the suite found.
-#[derive(Default)]
-pub struct Outcome {
-    /// A record per site, variant and stage, in that order.
-    pub records: Vec<Record>,
-    /// The fp32 variant's record of `mixes` per site: what the verdict `exact` is measured by,
-    /// whether or not fp32 is among the candidates.
-    pub yardstick: Vec<Record>,
-    /// The reference's certificate: the worst over all sites.
-    pub certificate: Option<Certificate>,
-    /// What was read and left out.
-    pub read: Read,
-    /// What each product of a library does to its operands.
-    pub probed: Vec<Probed>,
-    /// How long the projections take, where that was asked for.
-    pub times: Times,
-}
-
-/// Runs the suite.
+/// Runs the suite: a case per site, whose rows are in the order of variant and stage. Its yardstick is the fp32
+/// variant's record of `mixes`.
 ///
 /// # Errors
-/// Weights or inputs that cannot be read, a recipe the backend cannot run, a sink that cannot write.
+/// Weights or inputs that cannot be read, a recipe the backend cannot run, a sink that cannot write, a ledger that
+/// stops it.
 pub fn run(
     plan: &Plan<'_>,
     sink: &mut dyn Sink,
-    progress: Progress<'_>,
-) -> Result<Outcome, SuiteError> {
-    let total = plan.layers.len() * plan.sites.len();
-    let mut outcome = Outcome::default();
+    ledger: &mut dyn Ledger,
+) -> Result<(), SuiteError> {
+    let places = plan.wanted(ledger);
+    let mut shared = Shared::default();
     let mut done = 0;
+    // Whose tensors are still being written: finished when the writer takes the next ones.
+    let mut unwritten: Option<(String, Found)> = None;
     thread::scope(|scope| {
         let (written, to_write) = mpsc::sync_channel::<SiteTensors<'_>>(0);
         let writer = spawn(scope, "writer", move || {
             to_write.iter().try_for_each(|tensors| sink.take(&tensors))
         })?;
-        let computed = feed(plan, |fed| {
-            let place = match fed {
-                Fed::Skipped(skip) => {
-                    let place = skip.what.clone();
-                    outcome.read.skipped.push(skip);
-                    place
-                }
+        let computed = feed(plan, &places, |fed| {
+            let (place, found) = match fed {
+                Fed::Skipped(skipped) => skipped.alone(),
                 Fed::Case(case) => {
                     let place = case.place();
-                    let tensors = run_case(plan, case, &mut outcome)?;
+                    let (found, tensors) = run_case(plan, case, &mut shared)?;
                     written.send(tensors).map_err(|_| SuiteError::Stopped)?;
-                    place
+                    (place, found)
                 }
             };
+            if let Some((place, found)) = unwritten.replace((place.clone(), found)) {
+                ledger.keep(&place, found)?;
+            }
             done += 1;
-            progress(done, total, &place);
-            Ok(())
+            ledger.step(done, places.len(), &place)
         });
         drop(written);
         match writer.join() {
             Ok(wrote) => wrote.map_err(SuiteError::Dump)?,
             Err(panic) => std::panic::resume_unwind(panic),
         }
+        // It is written now, whatever stopped what would have followed.
+        if let Some((place, found)) = unwritten {
+            ledger.keep(&place, found)?;
+        }
         computed
     })?;
-    if outcome.records.is_empty() {
-        return Err(SuiteError::no_site(plan));
+    match shared.has_run || !plan.are_all(&places) {
+        true => Ok(()),
+        false => Err(SuiteError::no_site(plan)),
     }
-    Ok(outcome)
+}
+
+/// What the cases of a run have in common.
+#[derive(Default)]
+struct Shared {
+    /// Whether any site could be run.
+    has_run: bool,
+    /// Whether a library's products have been looked at.
+    has_probed: bool,
+    /// How long the projections take, where that was asked for.
+    times: Times,
 }
 
 fn run_case<'a>(
     plan: &'a Plan<'a>,
     case: Case,
-    outcome: &mut Outcome,
-) -> Result<SiteTensors<'a>, SuiteError> {
-    outcome.read.site(&case);
+    shared: &mut Shared,
+) -> Result<(Found, SiteTensors<'a>), SuiteError> {
+    let mut found = Found::default();
+    case.note(&mut found.read);
+    shared.has_run = true;
 
     let launch = Launch {
         tokens: case.x.nrows(),
         sms: plan.sms,
     };
-    if outcome.probed.is_empty() {
-        outcome.probed = products::probe(plan, &case, launch)?;
+    if !shared.has_probed {
+        found.probed = products::probe(plan, &case, launch)?;
+        shared.has_probed = true;
     }
     if plan.time {
-        outcome.times.take(plan, &case, launch)?;
+        found.timing = shared.times.take(plan, &case, launch)?;
     }
     let mut measured = measure(plan, case, launch)?;
     if plan.repeat > 1 {
@@ -145,13 +145,12 @@ fn run_case<'a>(
         tensors,
     } = measured;
     for record in &mut records {
-        outcome.times.add_to(record);
+        shared.times.add_to(record);
     }
-    outcome.records.extend(records);
-    outcome.yardstick.push(yardstick);
-    let truth = &tensors.projected.truth;
-    merge_certificate(&mut outcome.certificate, truth.certificate);
-    Ok(tensors)
+    found.records = records;
+    found.yardstick.push(yardstick);
+    found.certify(Some(tensors.projected.truth.certificate.into()));
+    Ok((found, tensors))
 }
 
 /// What one run of a case gives.
@@ -196,11 +195,4 @@ fn repeat(plan: &Plan<'_>, launch: Launch, first: &mut Measured<'_>) -> Result<(
     }
     repeats.add_to(&mut first.records);
     Ok(())
-}
-
-fn merge_certificate(total: &mut Option<Certificate>, site: Certificate) {
-    *total = Some(match total.take() {
-        None => site,
-        Some(so_far) => so_far.merge(site),
-    });
 }

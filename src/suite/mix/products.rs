@@ -3,6 +3,8 @@
 //!
 //! The library makes `dot`; everything after is recipe `fp32`'s, its RMS factor included.
 
+use std::collections::BTreeMap;
+
 use ndarray::{Axis, Zip};
 
 use super::{candidate::Candidate, projected::Outputs};
@@ -12,16 +14,9 @@ use crate::{
         emulate::rms_factor,
         hardware::{Hardware, input_roundings},
     },
-    recipe::{
-        MixRecipe,
-        library::{InputRoundings, LibraryProduct},
-        splits::Launch,
-    },
+    recipe::{MixRecipe, splits::Launch},
     suite::{Plan, case::Case},
 };
-
-/// What a product was found to do to its operands.
-pub type Probed = (LibraryProduct, InputRoundings);
 
 /// Runs every product of the plan on a whole case.
 ///
@@ -59,17 +54,22 @@ pub fn run(
         .collect()
 }
 
-/// Finds out what every product of the plan does to its operands in products of the shape of `case`.
+/// Finds out what every product of the plan does to its operands in products of the shape of `case`, by its name.
 ///
 /// # Errors
 /// As [`run`].
-pub fn probe(plan: &Plan<'_>, case: &Case, launch: Launch) -> Result<Vec<Probed>, BackendError> {
+pub fn probe(
+    plan: &Plan<'_>,
+    case: &Case,
+    launch: Launch,
+) -> Result<BTreeMap<String, String>, BackendError> {
     let inputs = case.mix_inputs(launch);
     plan.products
         .iter()
         .map(|&product| {
             let hardware = hardware(plan, product.name())?;
-            Ok((product, input_roundings(hardware, product, &inputs)?))
+            let roundings = input_roundings(hardware, product, &inputs)?;
+            Ok((product.name().to_owned(), roundings.words(product)))
         })
         .collect()
 }

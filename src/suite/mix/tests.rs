@@ -27,6 +27,7 @@ use crate::{
     },
     report::Class,
     suite::fault::Fault,
+    suite::ledger::whole,
     tensor_core::Arch,
     verdict::{self, VerdictLimits},
 };
@@ -114,23 +115,22 @@ impl Setup {
         Emulate::new(self.arch, self.level)
     }
 
-    fn run(&self) -> Outcome {
+    fn run(&self) -> Found {
         self.run_on(&self.emulator())
     }
 
-    fn run_on(&self, backend: &dyn Backend) -> Outcome {
+    fn run_on(&self, backend: &dyn Backend) -> Found {
         self.with_plan(backend, |plan| {
-            run(plan, &mut Nowhere, &|_, _, _| {}).expect("the suite runs")
+            whole(|ledger| run(plan, &mut Nowhere, ledger)).expect("the suite runs")
         })
     }
 
     /// One case that no checkpoint holds.
-    fn run_case(&self, backend: &dyn Backend, case: &Case) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn run_case(&self, backend: &dyn Backend, case: &Case) -> Found {
         self.with_plan(backend, |plan| {
-            super::run_case(plan, case.clone(), &mut outcome).expect("the case runs");
-        });
-        outcome
+            let ran = super::run_case(plan, case.clone(), &mut Shared::default());
+            ran.expect("the case runs").0
+        })
     }
 }
 
@@ -204,7 +204,7 @@ fn is_within(value: f64, limit: f64) -> bool {
     value <= limit
 }
 
-fn verdict_of(outcome: &Outcome, variant: &str) -> Class {
+fn verdict_of(outcome: &Found, variant: &str) -> Class {
     let limits = VerdictLimits::default();
     let verdicts = verdict::judge(&outcome.records, &[], &outcome.yardstick, &limits);
     let own = verdicts

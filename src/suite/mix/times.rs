@@ -7,11 +7,11 @@ use super::{Stage, products::hardware};
 use crate::{
     backend::{
         BackendError,
-        hardware::{Timed, Timing},
+        hardware::{self, Timed},
     },
     measure::value::Value,
     recipe::splits::Launch,
-    report::{Record, summary::median},
+    report::{Record, Timing, summary::median},
     suite::{Plan, case::Case},
 };
 
@@ -19,9 +19,7 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     /// GB/s of a copy on the device, bytes read and written; none before the first time is taken.
-    pub copy: Option<f64>,
-    /// The sites whose inputs were timed.
-    pub places: Vec<String>,
+    copy: Option<f64>,
     /// By tokens, then variant.
     batches: BTreeMap<u64, BTreeMap<String, Repeated>>,
 }
@@ -30,20 +28,20 @@ pub struct Times {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Repeated {
     /// The median of all.
-    timing: Timing,
+    timing: hardware::Timing,
     /// The longest less the shortest, in microseconds; nothing of a single one.
     spread: Option<f64>,
 }
 
 impl Repeated {
     /// What times of one projection come to; nothing of none.
-    fn of(mut timings: Vec<Timing>) -> Option<Self> {
+    fn of(mut timings: Vec<hardware::Timing>) -> Option<Self> {
         timings.sort_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
         let (shortest, longest) = (timings.first()?, timings.last()?);
         let spread = longest.microseconds - shortest.microseconds;
         let all = timings.iter().map(|timing| timing.microseconds).collect();
         Some(Self {
-            timing: Timing {
+            timing: hardware::Timing {
                 microseconds: median(all)?,
                 bytes: shortest.bytes,
             },
@@ -53,7 +51,7 @@ impl Repeated {
 }
 
 impl Times {
-    /// Times every variant of the plan on the inputs of `case`, unless its batch has been timed.
+    /// Times every variant of the plan on the inputs of `case`, unless its batch has been timed; how, if it is now.
     ///
     /// # Errors
     /// No device runs the suite, or it fails.
@@ -62,27 +60,31 @@ impl Times {
         plan: &Plan<'_>,
         case: &Case,
         launch: Launch,
-    ) -> Result<(), BackendError> {
+    ) -> Result<Option<Timing>, BackendError> {
         let tokens = case.x.nrows() as u64;
         if self.batches.contains_key(&tokens) {
-            return Ok(());
+            return Ok(None);
         }
-        let hardware = hardware(plan, "--time")?;
-        if self.copy.is_none() {
-            self.copy = Some(hardware.copy_rate()?);
-        }
+        let device = hardware(plan, "--time")?;
+        let copy = match self.copy {
+            Some(copy) => copy,
+            None => device.copy_rate()?,
+        };
+        self.copy = Some(copy);
         let inputs = case.mix_inputs(launch);
         let recipes = plan.recipes.iter().map(Timed::Recipe);
         let products = plan.products.iter().copied().map(Timed::Library);
         let batch = self.batches.entry(tokens).or_default();
         for timed in recipes.chain(products) {
-            let timings = (0..plan.repeat).map(|_| hardware.time(timed, &inputs));
+            let timings = (0..plan.repeat).map(|_| device.time(timed, &inputs));
             if let Some(timing) = Repeated::of(timings.collect::<Result<_, _>>()?) {
                 batch.insert(timed.name().to_owned(), timing);
             }
         }
-        self.places.push(case.place());
-        Ok(())
+        Ok(Some(Timing {
+            copy_gb_per_s: Value(copy),
+            inputs_of: vec![case.place()],
+        }))
     }
 
     /// Adds its time to a record of stage `dot`.
@@ -106,8 +108,8 @@ impl Times {
 mod tests {
     use super::*;
 
-    fn timings(all: &[f64]) -> Vec<Timing> {
-        let timing = |&microseconds| Timing {
+    fn timings(all: &[f64]) -> Vec<hardware::Timing> {
+        let timing = |&microseconds| hardware::Timing {
             microseconds,
             bytes: 8,
         };

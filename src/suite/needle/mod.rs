@@ -17,14 +17,14 @@ use rayon::prelude::*;
 
 use self::plant::{Field, Needle};
 use super::{
-    Plan, Progress, Skip, SuiteError,
+    Plan, SuiteError,
     indexer::{Asked, Candidate, IndexPlan, Layer, index_key, lacking, note_skip},
-    read::Read,
+    ledger::Ledger,
 };
 use crate::{
     measure::value::Value,
     recipe::indexer::IndexRecipe,
-    report::{Key, Measures, Record},
+    report::{Found, Key, Measures, Record, Skipped},
 };
 
 /// Where needles are planted.
@@ -54,51 +54,62 @@ impl fmt::Display for Margin {
     }
 }
 
-/// What the suite found.
-#[derive(Default)]
-pub struct Outcome {
-    /// A record per layer, context, variant, k, depth and margin, in that order.
-    pub records: Vec<Record>,
-    /// What was read and left out.
-    pub read: Read,
+/// The name of a layer's case.
+#[must_use]
+pub fn place(layer: u32) -> String {
+    format!("L{layer}.needle")
 }
 
-/// Runs the suite.
+/// Runs the suite: a case per layer, whose rows are in the order of context, variant, k, depth and margin.
 ///
 /// # Errors
-/// Weights or inputs that cannot be read, a device that fails.
+/// Weights or inputs that cannot be read, a device that fails, a ledger that stops it.
 pub fn run(
     plan: &Plan<'_>,
     own: &IndexPlan,
     needles: &NeedlePlan,
-    progress: Progress<'_>,
-) -> Result<Outcome, SuiteError> {
-    let mut outcome = Outcome::default();
-    for (done, &number) in own.layers.iter().enumerate() {
-        let place = format!("L{number}.needle");
-        if let Some(skip) = lacking(plan, own, number, &place)? {
-            outcome.read.skipped.push(skip);
-        } else {
-            let layer = Layer::read(plan, number, &own.contexts)?;
-            layer.note(&mut outcome.read);
-            for &context in &own.contexts {
-                let asked = Asked::at_end(plan, &layer, context, own.queries)?;
-                run_context(plan, own, needles, &layer, &asked, &mut outcome)?;
-            }
+    ledger: &mut dyn Ledger,
+) -> Result<(), SuiteError> {
+    let layers = own.wanted(ledger, place);
+    let (mut has_run, mut skipped) = (false, None);
+    for (done, &number) in layers.iter().enumerate() {
+        let place = place(number);
+        let mut found = Found::default();
+        match lacking(plan, own, number, &place)? {
+            Some(lacking) => found.read.skip(lacking),
+            None => run_layer(plan, own, needles, number, &mut found)?,
         }
-        progress(done + 1, own.layers.len(), &place);
+        has_run |= !found.records.is_empty();
+        skipped = skipped.or_else(|| found.read.skipped.first().cloned());
+        ledger.keep(&place, found)?;
+        ledger.step(done + 1, layers.len(), &place)?;
     }
-    if outcome.records.is_empty() {
-        let skipped = outcome.read.skipped.first();
-        let why = skipped.map_or_else(
-            || "no context has more keys than are selected; raise --context".to_owned(),
-            |skip| format!("{}: {}", skip.what, skip.why),
-        );
-        return Err(SuiteError::NothingToRun(format!(
-            "suite needle has nothing to run: {why}"
-        )));
+    if has_run || layers.len() < own.layers.len() {
+        return Ok(());
     }
-    Ok(outcome)
+    let why = skipped.map_or_else(
+        || "no context has more keys than are selected; raise --context".to_owned(),
+        |skip| format!("{}: {}", skip.what, skip.why),
+    );
+    Err(SuiteError::NothingToRun(format!(
+        "suite needle has nothing to run: {why}"
+    )))
+}
+
+fn run_layer(
+    plan: &Plan<'_>,
+    own: &IndexPlan,
+    needles: &NeedlePlan,
+    number: u32,
+    found: &mut Found,
+) -> Result<(), SuiteError> {
+    let layer = Layer::read(plan, number, &own.contexts)?;
+    layer.note(&mut found.read);
+    for &context in &own.contexts {
+        let asked = Asked::at_end(plan, &layer, context, own.queries)?;
+        run_context(plan, own, needles, &layer, &asked, found)?;
+    }
+    Ok(())
 }
 
 fn run_context(
@@ -107,7 +118,7 @@ fn run_context(
     needles: &NeedlePlan,
     layer: &Layer,
     asked: &Asked,
-    outcome: &mut Outcome,
+    found: &mut Found,
 ) -> Result<(), SuiteError> {
     let field = Field { plan, layer, asked };
     let mut planted: Vec<Needle> = Vec::new();
@@ -115,7 +126,7 @@ fn run_context(
         let of_k = field.plant(k, needles);
         let missing = field.asked_for(k, needles) - of_k.len();
         if missing > 0 {
-            outcome.read.skipped.push(Skip {
+            found.read.skip(Skipped {
                 what: format!("L{}.needle, context {}, k {k}", layer.number, asked.context),
                 why: format!(
                     "{missing} needles of {}: no key scores what was asked for; ask for smaller margins or ranks that are there",
@@ -131,16 +142,16 @@ fn run_context(
     let pooled: Vec<_> = planted.iter().map(|needle| needle.pooled.view()).collect();
     let pooled = concatenate(Axis(0), &pooled).unwrap_or_default();
     for recipe in &own.recipes {
-        let found = match Search::of(&field, recipe, &planted, &pooled) {
+        let hits = match Search::of(&field, recipe, &planted, &pooled) {
             Err(error) => {
-                note_skip(&mut outcome.read.skipped, recipe, error)?;
+                note_skip(&mut found.read, recipe, error)?;
                 continue;
             }
-            Ok(found) => found,
+            Ok(hits) => hits,
         };
-        outcome
+        found
             .records
-            .extend(records(&field, recipe, &planted, &found));
+            .extend(records(&field, recipe, &planted, &hits));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Needles where they were asked to be, by a score written out here, and searches whose outcome is certain.
 
 use super::*;
-use crate::{activations::Inputs, suite::indexer::scene};
+use crate::{activations::Inputs, suite::indexer::scene, suite::ledger::whole};
 
 const K: usize = 64;
 
@@ -79,7 +79,7 @@ fn the_best_key_is_found_and_one_far_below_the_cut_is_not() {
     let own = scene::own(recipes, K);
     let planted = needles(&[10, 90], &[Margin::Rank(1), Margin::Rank(4 * K)]);
     let outcome = scene::with_plan(&Inputs::Correlated, 5, |plan| {
-        run(plan, &own, &planted, &|_, _, _| {}).expect("the suite runs")
+        whole(|ledger| run(plan, &own, &planted, ledger)).expect("the suite runs")
     });
     assert_eq!(outcome.records.len(), 2 * 2 * 2);
     for record in &outcome.records {
@@ -98,7 +98,7 @@ fn a_context_of_no_more_keys_than_are_selected_has_no_needles() {
     let own = scene::own(vec![scene::recipe("fp32")], 512);
     let planted = needles(&[50], &[Margin::Rank(1)]);
     let found = scene::with_plan(&Inputs::Normal, 0, |plan| {
-        run(plan, &own, &planted, &|_, _, _| {})
+        whole(|ledger| run(plan, &own, &planted, ledger))
     });
     let error = found.err().expect("every key is selected");
     assert!(error.to_string().contains("raise --context"), "{error}");

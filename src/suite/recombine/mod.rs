@@ -29,14 +29,14 @@ mod tests;
 
 use self::{operands::Operands, rows::Rows, streams::Streams, tensors::SiteTensors};
 use super::{
-    Plan, Progress, SuiteError,
+    Plan, SuiteError,
     case::Case,
     feed::{Fed, feed},
-    read::Read,
+    ledger::Ledger,
     repeat::repeated,
     tensors::Sink,
 };
-use crate::{recipe::RecombineRecipe, report::Record};
+use crate::{recipe::RecombineRecipe, report::Found};
 
 /// Bytes of x for which variants are run side by side.
 const TOGETHER: usize = 64 << 20;
@@ -50,57 +50,43 @@ pub struct Variants {
     pub against: RecombineRecipe,
 }
 
-/// What the suite found.
-#[derive(Default)]
-pub struct Outcome {
-    /// A record per site, variant and stage, in that order.
-    pub records: Vec<Record>,
-    /// The fp32 variant's record of `streams` per site: what the verdict `exact` is measured by, whether or
-    /// not fp32 is among the candidates.
-    pub yardstick: Vec<Record>,
-    /// What was read and left out.
-    pub read: Read,
-}
-
-/// Runs the suite.
+/// Runs the suite: a case per site, whose rows are in the order of variant and stage. Its yardstick is the fp32
+/// variant's record of `streams`.
 ///
 /// # Errors
-/// Weights or inputs that cannot be read, a device that fails, a sink that cannot write.
+/// Weights or inputs that cannot be read, a device that fails, a sink that cannot write, a ledger that stops it.
 pub fn run(
     plan: &Plan<'_>,
     variants: &Variants,
     sink: &mut dyn Sink,
-    progress: Progress<'_>,
-) -> Result<Outcome, SuiteError> {
-    let total = plan.layers.len() * plan.sites.len();
-    let mut outcome = Outcome::default();
-    let mut done = 0;
-    feed(plan, |fed| {
-        let place = match fed {
-            Fed::Skipped(skip) => {
-                let place = skip.what.clone();
-                outcome.read.skipped.push(skip);
-                place
-            }
+    ledger: &mut dyn Ledger,
+) -> Result<(), SuiteError> {
+    let places = plan.wanted(ledger);
+    let (mut done, mut has_run) = (0, false);
+    feed(plan, &places, |fed| {
+        let (place, found) = match fed {
+            Fed::Skipped(skipped) => skipped.alone(),
             Fed::Case(case) => {
+                let mut found = Found::default();
                 repeated(
                     plan.repeat,
                     sink,
-                    &mut outcome,
-                    |outcome| &mut outcome.records,
-                    &mut |sink, outcome| run_case(plan, variants, &case, sink, outcome),
+                    &mut found,
+                    |found| &mut found.records,
+                    &mut |sink, found| run_case(plan, variants, &case, sink, found),
                 )?;
-                case.place()
+                has_run = true;
+                (case.place(), found)
             }
         };
+        ledger.keep(&place, found)?;
         done += 1;
-        progress(done, total, &place);
-        Ok(())
+        ledger.step(done, places.len(), &place)
     })?;
-    if outcome.records.is_empty() {
-        return Err(SuiteError::no_site(plan));
+    match has_run || !plan.are_all(&places) {
+        true => Ok(()),
+        false => Err(SuiteError::no_site(plan)),
     }
-    Ok(outcome)
 }
 
 fn run_case(
@@ -108,15 +94,15 @@ fn run_case(
     variants: &Variants,
     case: &Case,
     sink: &mut dyn Sink,
-    outcome: &mut Outcome,
+    found: &mut Found,
 ) -> Result<(), SuiteError> {
     let norm = plan
         .checkpoint
         .norm(case.layer, case.site, plan.nonfinite)?;
     let place = Some((case.layer, case.site));
-    outcome.read.site(case);
+    case.note(&mut found.read);
     plan.checkpoint
-        .norm_digest_update(&mut outcome.read.digest, place, &norm);
+        .add_norm_digest(&mut found.read.digests, place, &norm);
 
     let operands = Operands::make(plan, case, &norm)?;
     let streams = Streams {
@@ -133,17 +119,17 @@ fn run_case(
     let bytes = size_of_val(case.x.as_slice().unwrap_or_default()).max(1);
     let mut fp32 = None;
     for group in measured(variants).chunks((TOGETHER / bytes).max(1)) {
-        for (recipe, found) in group.iter().zip(streams.measure(group, &other)?) {
-            let records = rows.records(recipe, &found)?;
+        for (recipe, measured) in group.iter().zip(streams.measure(group, &other)?) {
+            let records = rows.records(recipe, &measured)?;
             if *recipe == RecombineRecipe::FP32 {
                 fp32 = records.first().cloned();
             }
             if variants.recipes.contains(recipe) {
-                outcome.records.extend(records);
+                found.records.extend(records);
             }
         }
     }
-    outcome.yardstick.extend(fp32);
+    found.yardstick.extend(fp32);
     sink.take(&SiteTensors { streams, variants })
         .map_err(SuiteError::Dump)
 }

@@ -11,7 +11,9 @@ use crate::{
     backend::{Backend, emulate::Emulate},
     checkpoint::{Checkpoint, NonFinite, Site, SyntheticModel},
     recipe::catalogue,
+    report::Record,
     report::{Class, Records, dump::NoDump},
+    suite::ledger::whole,
     tensor_core::Arch,
     verdict::{self, VerdictLimits},
 };
@@ -66,13 +68,13 @@ impl Setup {
         })
     }
 
-    fn run_on(&self, backend: &dyn Backend) -> Outcome {
+    fn run_on(&self, backend: &dyn Backend) -> Found {
         self.with_plan(backend, |plan| {
-            super::run(plan, &self.variants, &mut NoDump, &|_, _, _| {}).expect("the suite runs")
+            whole(|ledger| run(plan, &self.variants, &mut NoDump, ledger)).expect("the suite runs")
         })
     }
 
-    fn run(&self) -> Outcome {
+    fn run(&self) -> Found {
         self.run_on(&Emulate::new(Arch::Sm120, self.level))
     }
 }
@@ -85,7 +87,7 @@ fn recipe(name: &str) -> RecombineRecipe {
 }
 
 /// A measure of every site, in order.
-fn values(outcome: &Outcome, variant: &str, stage: &str, measure: &str) -> Vec<f64> {
+fn values(outcome: &Found, variant: &str, stage: &str, measure: &str) -> Vec<f64> {
     let of = |record: &&Record| {
         record.key.variant == variant && record.key.stage.as_deref() == Some(stage)
     };
@@ -100,7 +102,7 @@ fn all(values: &[f64], is_good: impl Fn(f64) -> bool) -> bool {
     values.iter().all(|&value| is_good(value))
 }
 
-fn verdict_of(outcome: &Outcome, variant: &str) -> Class {
+fn verdict_of(outcome: &Found, variant: &str) -> Class {
     let limits = VerdictLimits::default();
     let verdicts = verdict::judge(&outcome.records, &[], &outcome.yardstick, &limits);
     let own = verdicts

@@ -12,15 +12,16 @@ use crate::{
         splits::{Boundaries, SplitRule},
     },
     report::Records,
+    suite::ledger::whole,
     tensor_core::Arch,
 };
 
 /// A sweep over layer 0, attn, of a synthetic model.
-fn sweep_of(model: SyntheticModel, recipes: &[MixRecipe], axes: &Axes) -> Outcome {
+fn sweep_of(model: SyntheticModel, recipes: &[MixRecipe], axes: &Axes) -> Found {
     let checkpoint = Checkpoint::synthetic(model, 0).expect("opens");
     let backend = Emulate::new(Arch::Sm120, Level::detect());
     with_plan(&backend, &checkpoint, recipes, |plan| {
-        run(plan, axes, &|_, _, _| {}).expect("runs")
+        whole(|ledger| run(plan, axes, ledger)).expect("runs")
     })
 }
 
@@ -149,7 +150,7 @@ fn d7_a_kernel_chosen_by_the_token_count_jumps_where_it_is_switched() {
     let checkpoint = Checkpoint::synthetic(SyntheticModel::Tiny, 0).expect("opens");
     let axes = tokens(&[767, 768, 769, 1023, 1024, 1025], &[132]);
     let outcome = with_plan(&device, &checkpoint, &[fp32()], |plan| {
-        run(plan, &axes, &|_, _, _| {}).expect("runs")
+        whole(|ledger| run(plan, &axes, ledger)).expect("runs")
     });
     let is_tf32 = |record: &Record| (768..1024).contains(&record.key.tokens);
     assert_eq!(outcome.records.len(), 6);
@@ -223,6 +224,7 @@ fn counts_that_cut_k_alike_are_one_row_and_said() {
     assert_eq!(counts("fp32-simt"), [1]);
     assert_eq!(counts("triton"), [1, 2, 3, 7, 16, 32, 64, 103, 256]);
     let said: Vec<&str> = outcome
+        .read
         .skipped
         .iter()
         .map(|skip| skip.what.as_str())

@@ -8,7 +8,7 @@ use ulpdrift_reference::{indexer as reference, simd::Level};
 use super::Distance;
 use crate::{
     activations::{Activations, Inputs},
-    checkpoint::{Checkpoint, IndexerModel, IndexerWeights, NonFinite},
+    checkpoint::{Checkpoint, Digests, IndexerModel, IndexerWeights, NonFinite},
     ranking::Ranking,
     suite::{
         SuiteError,
@@ -70,7 +70,7 @@ pub fn effects(a: &Checkpoint, b: &Checkpoint) -> Result<Selection, SuiteError> 
             continue;
         }
         // A layer is read twice, so that memory holds one.
-        match (digest(a, layer), digest(b, layer)) {
+        match (digests(a, layer), digests(b, layer)) {
             (Ok(ours), Ok(theirs)) if ours == theirs => {}
             (Ok(_), Ok(_)) => selection.differing.push(layer),
             (Err(error), _) | (_, Err(error)) => selection.left_out.push(error.to_string()),
@@ -98,8 +98,8 @@ pub fn effects(a: &Checkpoint, b: &Checkpoint) -> Result<Selection, SuiteError> 
     Ok(selection)
 }
 
-fn digest(checkpoint: &Checkpoint, layer: u32) -> Result<[u8; 32], SuiteError> {
-    Ok(checkpoint.indexer(layer, NonFinite::Allow)?.digest)
+fn digests(checkpoint: &Checkpoint, layer: u32) -> Result<Digests, SuiteError> {
+    Ok(checkpoint.indexer(layer, NonFinite::Allow)?.digests)
 }
 
 fn fits(a: &IndexerWeights, b: &IndexerWeights) -> bool {

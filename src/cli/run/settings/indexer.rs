@@ -8,8 +8,8 @@ use crate::{
     checkpoint::Checkpoint,
     cli::run::args::{RunArgs, Suite},
     recipe::indexer::catalogue,
+    report::Skipped,
     suite::{
-        Skip,
         indexer::{IndexPlan, fault, fault::IndexFault},
         needle::{Margin, NeedlePlan},
     },
@@ -86,7 +86,7 @@ pub fn plan(
     indexers: Indexers,
     faults: Vec<IndexFault>,
     suites: &mut Vec<Suite>,
-    left_out: &mut Vec<Skip>,
+    left_out: &mut Vec<Skipped>,
 ) -> anyhow::Result<Option<IndexPlan>> {
     if !INDEXING.iter().any(|suite| suites.contains(suite)) {
         return Ok(None);
@@ -103,7 +103,7 @@ pub fn plan(
         if !is_asked || why.is_some() {
             suites.retain(|suite| !INDEXING.contains(suite));
             let said = why.filter(|_| is_asked && args.layers.is_none());
-            left_out.extend(said.map(|why| Skip {
+            left_out.extend(said.map(|why| Skipped {
                 what: "suite indexer".to_owned(),
                 why,
             }));

@@ -9,8 +9,9 @@ use super::*;
 use crate::{
     activations::Inputs,
     recipe::indexer::{IndexRecipe, Quantiser, catalogue},
+    report::Found,
     report::{Class, Diagnosis},
-    suite::indexer::{Outcome, fault::IndexFault, scene},
+    suite::indexer::{fault::IndexFault, scene},
     verdict::{VerdictLimits, judge, judge_bugs},
 };
 
@@ -21,7 +22,7 @@ fn outcome(
     k: usize,
     recipes: Vec<IndexRecipe>,
     faults: &[IndexFault],
-) -> Outcome {
+) -> Found {
     let mut own = scene::own(recipes, k);
     own.faults = faults.to_vec();
     let mut outcome = scene::outcome(inputs, seed, &own);

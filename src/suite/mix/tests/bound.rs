@@ -285,12 +285,12 @@ fn d2_d4_what_the_recipe_does_not_say_breaks_the_bound() {
         let variant = &setup.recipes[0].name;
         let run = |backend: &dyn Backend| {
             setup.with_plan(backend, |plan| {
-                run(plan, &mut Nowhere, &|_, _, _| {}).expect("runs")
+                whole(|ledger| run(plan, &mut Nowhere, ledger)).expect("runs")
             })
         };
         let (true_one, false_one) = (run(&honest), run(&liar));
         for stage in ["dot", "mixes"] {
-            let ratio = |outcome: &Outcome| {
+            let ratio = |outcome: &Found| {
                 measure_of(at(&outcome.records, variant, stage)[0], "bound_ratio")
             };
             assert!(ratio(&true_one) <= 1.0, "{variant} {stage}");

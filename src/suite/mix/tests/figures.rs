@@ -10,7 +10,7 @@ use crate::{
 
 const TOKENS: usize = 64;
 
-fn flash(recipes: Vec<MixRecipe>, layers: Vec<u32>, sites: Vec<Site>) -> Outcome {
+fn flash(recipes: Vec<MixRecipe>, layers: Vec<u32>, sites: Vec<Site>) -> Found {
     let setup = Setup {
         recipes,
         layers,
@@ -21,7 +21,7 @@ fn flash(recipes: Vec<MixRecipe>, layers: Vec<u32>, sites: Vec<Site>) -> Outcome
     setup.run()
 }
 
-fn median_of(outcome: &Outcome, variant: &str, measure: &str) -> f64 {
+fn median_of(outcome: &Found, variant: &str, measure: &str) -> f64 {
     median(values(&at(&outcome.records, variant, "mixes"), measure)).expect("rows")
 }
 
@@ -148,7 +148,7 @@ fn d5_mixes_stored_in_bf16_show_in_the_gates_and_the_row_sums() {
 }
 
 /// How much further from 1 than in truth the worst row of comb sums up.
-fn row_sums_off(outcome: &Outcome, variant: &str) -> f64 {
+fn row_sums_off(outcome: &Found, variant: &str) -> f64 {
     let comb = at(&outcome.records, variant, "comb")[0];
     (measure_of(comb, "row_sum_dev") - measure_of(comb, "row_sum_dev_ref")).abs()
 }

@@ -5,9 +5,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::{
     backend::{BackendError, MixInputs, hardware::tests::Pretend},
-    format::Rounding,
     measure::value::Value,
-    recipe::library::InputRounding,
     report::Measures,
 };
 
@@ -57,9 +55,22 @@ fn a_product_is_measured_against_the_truth_alone() {
             }
         }
     }
-    let probed: Vec<_> = outcome.probed.iter().map(|(_, found)| found.x).collect();
-    let even = InputRounding::Tf32(Rounding::NearestEven);
-    assert_eq!(probed, [InputRounding::AsItIs, even, InputRounding::AsItIs]);
+    let probed: Vec<_> = outcome.probed.into_iter().collect();
+    let words = |product: &str, found: &str| (product.to_owned(), found.to_owned());
+    assert_eq!(
+        probed,
+        [
+            words("cublas-bf16", "takes its bf16 operands as handed over"),
+            words(
+                "cublas-fp32-pedantic",
+                "takes its fp32 operands as handed over"
+            ),
+            words(
+                "cublas-tf32",
+                "rounds its fp32 operands to TF32, nearest, ties to even"
+            ),
+        ]
+    );
 }
 
 /// fp32's own product, so that every later stage is fp32's: RMS factor, gates and layer input.
@@ -123,8 +134,9 @@ fn times_are_taken_once_and_stand_at_stage_dot() {
     ];
     let timed: Vec<_> = names.iter().map(|&name| (name.to_owned(), 13)).collect();
     assert_eq!(*pretend.timed.lock().unwrap(), timed);
-    assert_eq!(outcome.times.places, ["L0.attn"]);
-    assert_eq!(outcome.times.copy, Some(4000.0));
+    let timing = outcome.timing.as_ref().expect("times were taken");
+    assert_eq!(timing.inputs_of, ["L0.attn"]);
+    assert_eq!(timing.copy_gb_per_s, Value(4000.0));
     for record in &outcome.records {
         let measures = &record.measures;
         let found = [measures.time_us, measures.gb_per_s, measures.copy_share];
@@ -147,7 +159,7 @@ fn the_emulator_has_neither_library_nor_clock() {
     timed.time = true;
     for (setup, what) in [(setup(&[]), "cublas-fp32-pedantic"), (timed, "--time")] {
         setup.with_plan(&setup.emulator(), |plan| {
-            let error = run(plan, &mut Nowhere, &|_, _, _| {})
+            let error = whole(|ledger| run(plan, &mut Nowhere, ledger))
                 .err()
                 .expect("refused");
             let expected = BackendError::NoHardware {
@@ -162,7 +174,7 @@ fn the_emulator_has_neither_library_nor_clock() {
 /// variant, names the backend that ran.
 #[test]
 fn i12_every_row_names_the_backend_that_ran() {
-    let names = |outcome: &Outcome| {
+    let names = |outcome: &Found| {
         let of = |record: &Record| (record.key.backend.clone(), record.key.arch.clone());
         let mut names: Vec<_> = outcome.records.iter().map(of).collect();
         names.dedup();
@@ -203,7 +215,7 @@ fn a_device_is_handed_every_batch_whole() {
             .all(|(_, tokens)| *tokens == TOKENS)
     );
     let sliced = setup.run_on(&Emulate::new(Arch::Sm90, Level::detect()));
-    let measures = |outcome: &Outcome| -> Vec<Measures> {
+    let measures = |outcome: &Found| -> Vec<Measures> {
         let records = outcome.records.iter();
         records.map(|record| record.measures.clone()).collect()
     };

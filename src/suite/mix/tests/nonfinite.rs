@@ -5,7 +5,7 @@ use super::*;
 use crate::recipe::NormPlacement;
 
 /// One generated site of the tiny model, changed.
-fn changed(change: impl Fn(&mut Case)) -> Outcome {
+fn changed(change: impl Fn(&mut Case)) -> Found {
     let setup = Setup::tiny();
     let emulator = setup.emulator();
     let mut case = setup.with_plan(&emulator, |plan| {
@@ -19,7 +19,7 @@ fn changed(change: impl Fn(&mut Case)) -> Outcome {
     setup.run_case(&emulator, &case)
 }
 
-fn total(outcome: &Outcome, variant: &str, measure: &str) -> f64 {
+fn total(outcome: &Found, variant: &str, measure: &str) -> f64 {
     let rows = ["dot", "mixes"]
         .iter()
         .flat_map(|stage| at(&outcome.records, variant, stage));

@@ -3,16 +3,15 @@
 
 use std::path::Path;
 
-use super::is_sound;
 use crate::{
     gate::{Thresholds, init},
     report::{
-        Class, Record, Report, Verdict, WeightKind,
+        Class, Part, Record, Report, Verdict, WeightKind,
         number::sci,
         printable, reproduce,
         summary::{at_stage, median, suite_rows, values, worst},
     },
-    verdict::VerdictLimits,
+    verdict::{VerdictLimits, is_sound},
 };
 
 /// Where a report that was not written could be.
@@ -47,11 +46,25 @@ const KERNELS: [Kernel; 3] = [
 /// written.
 pub fn next(report: &Report, limits: &VerdictLimits, json: Option<&Path>) -> Option<String> {
     let advice = failed(report, limits)
+        .or_else(|| report.part.as_ref().map(|part| complete(part, json)))
         .or_else(|| passed(report))
         .or_else(|| made_up(report))
         .or_else(|| degraded(report))
         .or_else(|| keep(report, json))?;
     Some(format!("Next: {advice}"))
+}
+
+/// How a part of a run comes to a whole one.
+fn complete(part: &Part, json: Option<&Path>) -> String {
+    if !part.missing.is_empty() {
+        return "the same command with --resume goes on where this run was interrupted".to_owned();
+    }
+    let own = json.map_or_else(|| Path::new(FOLDER).join("report.json"), Path::to_owned);
+    format!(
+        "join the reports of all {} parts: ulpdrift merge {} ... --out DIR",
+        part.share.of,
+        shell_word(&own.display().to_string())
+    )
 }
 
 /// The worst row of what failed, alone.

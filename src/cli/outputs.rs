@@ -1,4 +1,4 @@
-//! Where a run's results go. Files are opened for business before anything is computed, and written
+//! Where the results of `run` and `merge` go. Files are opened for business before anything is computed, and written
 //! before the terminal is, so that a closed pipe loses nothing.
 
 use std::{
@@ -9,13 +9,8 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 
-use super::{
-    args::{Format, RunArgs},
-    next, provenance,
-    settings::Settings,
-};
+use super::{gate, next, print, run::args::Format, step_summary::StepSummary};
 use crate::{
-    cli::{gate, print, step_summary::StepSummary},
     report::{
         Report, csv,
         dump::{Dump, NoDump, Origin},
@@ -33,8 +28,24 @@ const MD: &str = "report.md";
 const JUNIT: &str = "junit.xml";
 const HTML: &str = "report.html";
 
-/// The outputs of a run.
-pub struct Outputs {
+/// What a command is to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The folder of the files.
+    pub out: Option<&'a Path>,
+    /// Their formats, or the one to print.
+    pub formats: &'a [Format],
+    /// Whether a CI job's summary gets the report as well.
+    pub step_summary: bool,
+    /// A row per layer, site and stage.
+    pub verbose: bool,
+    /// No remarks.
+    pub quiet: bool,
+}
+
+/// The outputs of a command.
+pub struct Outputs<'a> {
+    wanted: Wanted<'a>,
     out: Option<OutputDir>,
     formats: Vec<Format>,
     dump: Option<Dump>,
@@ -42,52 +53,60 @@ pub struct Outputs {
     summary: Option<StepSummary>,
 }
 
-impl Outputs {
+impl<'a> Outputs<'a> {
     /// Checks that everything asked for can be written.
     ///
     /// # Errors
     /// A folder that cannot be written, or flags that contradict each other.
-    pub fn prepare(args: &RunArgs, settings: &Settings) -> anyhow::Result<Self> {
+    pub fn prepare(wanted: Wanted<'a>) -> anyhow::Result<Self> {
         let mut formats = Vec::new();
-        for &format in &args.format {
+        for &format in wanted.formats {
             if !formats.contains(&format) {
                 formats.push(format);
             }
         }
         ensure!(
-            args.out.is_some() || formats.len() <= 1,
+            wanted.out.is_some() || formats.len() <= 1,
             "--format: {} formats without --out; name a directory for them, or one format to print",
             formats.len()
         );
-        if args.out.is_some() && formats.is_empty() {
+        if wanted.out.is_some() && formats.is_empty() {
             formats = vec![Format::Csv, Format::Json];
         }
-        ensure!(
-            args.dump.is_none() || args.sweep.is_none(),
-            "--dump does not go with --sweep; a sweep keeps no tensors, so drop one of the two"
-        );
         let names: Vec<&str> = formats.iter().map(|format| file_name(*format)).collect();
-        let out = args
+        let out = wanted
             .out
-            .as_deref()
             .map(|dir| OutputDir::prepare(dir, &names))
             .transpose()
             .context("--out")?;
-        let dump = match &args.dump {
-            Some(dir) => {
-                refuse_tensors(dir)?;
-                let dir = OutputDir::prepare(dir, &[]).context("--dump")?;
-                Some(Dump::new(dir, origin(args, settings)))
-            }
-            None => None,
-        };
         Ok(Self {
             out,
             formats,
-            dump,
+            dump: None,
             no_dump: NoDump,
-            summary: args.step_summary.then(StepSummary::find).transpose()?,
+            summary: wanted.step_summary.then(StepSummary::find).transpose()?,
+            wanted,
         })
+    }
+
+    /// Dumps the tensors behind the rows as well, which may be there already if `is_begun`.
+    ///
+    /// # Errors
+    /// A folder that cannot be written, or has tensors.
+    pub fn and_dump(mut self, dir: &Path, is_begun: bool, origin: Origin) -> anyhow::Result<Self> {
+        if !is_begun {
+            refuse_tensors(dir)?;
+        }
+        let dir = OutputDir::prepare(dir, &[]).context("--dump")?;
+        self.dump = Some(Dump::new(dir, origin));
+        Ok(self)
+    }
+
+    /// Lets the tensors written so far stay: their cases are kept.
+    pub fn keep_dump(&mut self) {
+        if let Some(dump) = &mut self.dump {
+            dump.keep();
+        }
     }
 
     /// Where the tensors behind the rows go.
@@ -98,16 +117,11 @@ impl Outputs {
         }
     }
 
-    /// Writes the files, then the terminal.
+    /// Writes the files.
     ///
     /// # Errors
     /// Whatever cannot be written.
-    pub fn write(
-        &mut self,
-        args: &RunArgs,
-        report: &Report,
-        limits: &VerdictLimits,
-    ) -> anyhow::Result<()> {
+    pub fn write(&mut self, report: &Report) -> anyhow::Result<()> {
         if let Some(dir) = &mut self.out {
             let files: Vec<Rendered> = self
                 .formats
@@ -115,28 +129,52 @@ impl Outputs {
                 .map(|&format| Rendered { format, report })
                 .collect();
             for path in dir.write_all(&files).context("--out")? {
-                print::note(args.quiet, &format!("wrote {}", path.display()));
+                print::note(self.wanted.quiet, &format!("wrote {}", path.display()));
             }
         }
-        if let Some(dump) = &mut self.dump {
-            dump.keep();
+        self.keep_dump();
+        match &self.summary {
+            Some(summary) => summary.add(report),
+            None => Ok(()),
         }
-        if let Some(summary) = &self.summary {
-            summary.add(report)?;
-        }
-        match (&args.out, self.formats.first()) {
+    }
+
+    /// Shows the report on the terminal, behind the files so that a closed pipe loses nothing.
+    ///
+    /// # Errors
+    /// If it cannot be shown.
+    pub fn show(&self, report: &Report, limits: &VerdictLimits) -> anyhow::Result<()> {
+        match (self.wanted.out, self.formats.first()) {
             (None, Some(&format)) => {
                 let mut bytes = Vec::new();
                 render(format, report, &mut bytes)?;
                 print::bytes(&bytes)
             }
-            (None, None) => print::result(&text(args, report, limits, None)),
+            (None, None) => print::result(&self.text(report, limits, None)),
             (Some(dir), _) => {
                 let json = self.formats.contains(&Format::Json);
                 let json = json.then(|| dir.join(JSON));
-                print::result(&text(args, report, limits, json.as_deref()))
+                print::result(&self.text(report, limits, json.as_deref()))
             }
         }
+    }
+
+    /// What the terminal shows, painted.
+    fn text(&self, report: &Report, limits: &VerdictLimits, json: Option<&Path>) -> String {
+        let layout = table::Layout {
+            width: print::width(),
+            verbose: self.wanted.verbose,
+            colour: true,
+        };
+        let mut text = table::render(report, layout);
+        if !report.gates.is_empty() {
+            text.push('\n');
+            text.push_str(&gate::describe(&report.gates));
+        }
+        if let Some(next) = next::next(report, limits, json) {
+            text.push_str(&format!("\n{next}\n"));
+        }
+        text
     }
 }
 
@@ -172,16 +210,6 @@ fn refuse_tensors(dir: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// What dumped tensors say about themselves.
-fn origin(args: &RunArgs, settings: &Settings) -> Origin {
-    Origin {
-        kind: provenance::weight_kind(settings.checkpoint.kind()),
-        source: settings.checkpoint.source().to_owned(),
-        seed: args.seed,
-        inputs: settings.inputs.to_string(),
-    }
-}
-
 fn file_name(format: Format) -> &'static str {
     match format {
         Format::Csv => CSV,
@@ -200,22 +228,4 @@ fn render(format: Format, report: &Report, out: &mut dyn Write) -> io::Result<()
         Format::Junit => junit::write(report, out),
         Format::Html => out.write_all(html::render(report).as_bytes()),
     }
-}
-
-/// What the terminal shows, painted.
-fn text(args: &RunArgs, report: &Report, limits: &VerdictLimits, json: Option<&Path>) -> String {
-    let layout = table::Layout {
-        width: print::width(),
-        verbose: args.verbose,
-        colour: true,
-    };
-    let mut text = table::render(report, layout);
-    if !report.gates.is_empty() {
-        text.push('\n');
-        text.push_str(&gate::describe(&report.gates));
-    }
-    if let Some(next) = next::next(report, limits, json) {
-        text.push_str(&format!("\n{next}\n"));
-    }
-    text
 }

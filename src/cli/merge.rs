@@ -1,0 +1,83 @@
+//! `ulpdrift merge`: the parts of a run, joined.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+
+use super::{
+    exit,
+    gates::Gates,
+    outputs::{Outputs, Wanted},
+    run::args::Format,
+};
+use crate::{
+    job::join::{Source, join},
+    report::{json, printable},
+    verdict::is_good,
+};
+
+/// Join the reports of a run that was made in parts.
+///
+/// The parts are those of one command with --part 1/n to --part n/n, in any order, on one machine or several of a kind. What comes out is the report of the run in one go.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  \
+    ulpdrift merge part-*/report.json                    the table of the whole run\n  \
+    ulpdrift merge part-*/report.json --out report       its CSV and JSON\n  \
+    ulpdrift merge part-*/report.json --gate limits.toml exit 1 if a limit is breached")]
+pub struct MergeArgs {
+    /// The reports of all parts: the report.json that `ulpdrift run --part` wrote.
+    #[arg(required = true, value_name = "REPORT")]
+    pub reports: Vec<PathBuf>,
+    /// Write report.csv and report.json into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Formats: with --out the files to write [default: csv,json], without it what to print.
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "FORMATS")]
+    pub format: Vec<Format>,
+    /// Add the report as Markdown to the file that GITHUB_STEP_SUMMARY names.
+    #[arg(long)]
+    pub step_summary: bool,
+    /// Apply a thresholds file; exit 1 if a limit is breached.
+    #[arg(long, value_name = "FILE")]
+    pub gate: Option<PathBuf>,
+    /// Compare with an earlier report; exit 1 where this one is worse.
+    #[arg(long, value_name = "REPORT")]
+    pub baseline: Option<PathBuf>,
+    /// A row per layer, site and stage.
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// No remarks.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If the reports are not all the parts of one run, or the result cannot be written.
+pub fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
+    let gates = Gates::open(args.gate.as_deref(), args.baseline.as_deref())?;
+    let source = |path: &PathBuf| {
+        Ok::<_, anyhow::Error>(Source {
+            name: printable(&path.display().to_string()),
+            report: json::read(path)?,
+        })
+    };
+    let sources = args.reports.iter().map(source).collect::<Result<_, _>>()?;
+    let limits = gates.verdict_limits();
+    let mut report = join(sources, &limits)?;
+    report.gates = gates.apply(&report)?;
+    let mut outputs = Outputs::prepare(Wanted {
+        out: args.out.as_deref(),
+        formats: &args.format,
+        step_summary: args.step_summary,
+        verbose: args.verbose,
+        quiet: args.quiet,
+    })?;
+    outputs.write(&report)?;
+    outputs.show(&report, &limits)?;
+    Ok(ExitCode::from(match is_good(&report, &limits) {
+        true => exit::GOOD,
+        false => exit::CHECK_FAILED,
+    }))
+}

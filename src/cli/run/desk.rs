@@ -1,0 +1,168 @@
+//! Where a run's finished cases are kept: in memory for the report, and beside it until there is one.
+
+use std::{collections::BTreeSet, path::Path, time::Instant};
+
+use anyhow::Context;
+
+use super::{args::RunArgs, head, interrupt::Interrupt, progress, settings::Settings};
+use crate::{
+    backend::{Backend, hardware::Hardware},
+    job::{assemble, journal::Journal, split},
+    measure::value::Value,
+    report::{
+        Found, Report,
+        part::{CaseName, Finished, Head, Share},
+    },
+    suite::{SuiteError, ledger::Ledger},
+    verdict::VerdictLimits,
+};
+
+/// Makes cuBLAS use TF32, or not, whatever it is asked for: it may be why a product does what it was found to do.
+const OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
+
+/// The ledger of a run.
+pub struct Desk<'a> {
+    bar: progress::Bar,
+    interrupt: Interrupt,
+    settings: &'a Settings,
+    backend: &'a dyn Backend,
+    head: Head,
+    share: Share,
+    /// The suite that runs.
+    suite: &'static str,
+    /// Cases that are to be run yet.
+    left: BTreeSet<CaseName>,
+    finished: Vec<Finished>,
+    journal: Option<Journal>,
+    /// When the last case was finished.
+    last: Instant,
+}
+
+impl<'a> Desk<'a> {
+    /// Of a run that begins, or goes on with what `--out` has.
+    ///
+    /// # Errors
+    /// If that is of another run, or cases cannot be kept there.
+    pub fn open(
+        args: &RunArgs,
+        settings: &'a Settings,
+        head: Head,
+        backend: &'a dyn Backend,
+    ) -> anyhow::Result<Self> {
+        let share = args.part.unwrap_or(Share::WHOLE);
+        let (journal, finished) = match &args.out {
+            None => (None, Vec::new()),
+            Some(folder) => {
+                let (journal, finished) =
+                    Journal::open(folder, &head, share, args.resume).context("--out")?;
+                (Some(journal), finished)
+            }
+        };
+        let mut left: BTreeSet<CaseName> =
+            split::share_of(&head.cases, share).into_iter().collect();
+        for one in &finished {
+            left.remove(&one.case);
+        }
+        Ok(Self {
+            bar: progress::Bar::new(args.quiet),
+            interrupt: Interrupt::listen()?,
+            settings,
+            backend,
+            head,
+            share,
+            suite: "",
+            left,
+            finished,
+            journal,
+            last: Instant::now(),
+        })
+    }
+
+    /// A suite begins, whose cases are `units`.
+    pub fn begin(&mut self, suite: &'static str, units: &'static str) {
+        self.suite = suite;
+        self.bar.begin(suite, units);
+    }
+
+    fn case(&self, place: &str) -> CaseName {
+        CaseName {
+            suite: self.suite.to_owned(),
+            place: place.to_owned(),
+        }
+    }
+
+    /// Where finished cases stay, if there are any.
+    pub fn kept(&self) -> Option<&Path> {
+        self.journal.as_ref().and_then(Journal::kept)
+    }
+
+    /// Cases that are finished, and those that are to be run yet.
+    pub fn counts(&self) -> [usize; 2] {
+        [self.finished.len(), self.left.len()]
+    }
+
+    /// The report of what is finished: of the whole run if that is all of it.
+    ///
+    /// # Errors
+    /// If two rows have one key.
+    pub fn report(&self, limits: &VerdictLimits) -> anyhow::Result<Report> {
+        let (run, mut finished) = (self.head.clone(), self.finished.clone());
+        assemble::sort(&run, &mut finished);
+        let seconds = finished.iter().map(|one| one.seconds.0).sum();
+        let host = Some(head::host(self.settings, seconds));
+        if self.share == Share::WHOLE && self.left.is_empty() {
+            return Ok(assemble::whole(run, finished, limits, host)?);
+        }
+        let is_missing = |case: &CaseName| self.left.contains(case);
+        let cases = run.cases.iter();
+        let missing = cases.filter(|case| is_missing(case)).cloned().collect();
+        Ok(assemble::part(run, self.share, finished, missing, host)?)
+    }
+
+    /// What is kept beside the report is of no more use: the report is written and has everything, or what went wrong
+    /// would go wrong again.
+    pub fn discard(&mut self) {
+        if let Some(journal) = self.journal.take() {
+            journal.remove();
+        }
+    }
+}
+
+impl Ledger for Desk<'_> {
+    fn wants(&self, place: &str) -> bool {
+        self.left.contains(&self.case(place))
+    }
+
+    fn step(&mut self, done: usize, total: usize, place: &str) -> Result<(), SuiteError> {
+        self.bar.tell(done, total, place);
+        match self.interrupt.is_asked() {
+            true => Err(SuiteError::Interrupted),
+            false => Ok(()),
+        }
+    }
+
+    fn keep(&mut self, place: &str, mut found: Found) -> Result<(), SuiteError> {
+        if let Some(value) = std::env::var_os(OVERRIDE) {
+            for words in found.probed.values_mut() {
+                words.push_str(&format!(", {OVERRIDE}={}", value.display()));
+            }
+        }
+        let macros = self.backend.hardware().map(Hardware::macros);
+        let named = |(file, macros): (&str, _)| (file.to_owned(), macros);
+        let finished = Finished {
+            case: self.case(place),
+            seconds: Value(self.last.elapsed().as_secs_f64()),
+            rows: found.records.len() as u64,
+            compiled: macros.unwrap_or_default().into_iter().map(named).collect(),
+            found,
+        };
+        self.last = Instant::now();
+        if let Some(journal) = &mut self.journal {
+            let kept = journal.add(&finished);
+            kept.map_err(|error| SuiteError::Keep(format!("--out: {error}")))?;
+        }
+        self.left.remove(&finished.case);
+        self.finished.push(finished);
+        Ok(())
+    }
+}

@@ -1,0 +1,70 @@
+//! Whether two heads are of the same run: what one has finished is then of use to the other.
+
+use std::collections::BTreeSet;
+
+use crate::report::{
+    part::{self, CaseName, Head},
+    printable,
+};
+
+/// In words, what keeps `there` from being the run of `here`, with what each of them has; the first such thing.
+#[must_use]
+pub fn difference(here: &Head, there: &Head) -> Option<String> {
+    let named = |what: &str, here: &str, there: &str| {
+        let quoted = |text: &str| format!("'{}'", printable(text));
+        format!(
+            "{what} is {} here and {} there",
+            quoted(here),
+            quoted(there)
+        )
+    };
+    let texts = [
+        ("the version", &here.tool.version, &there.tool.version),
+        (
+            "the checkpoint",
+            &here.run.checkpoint.source,
+            &there.run.checkpoint.source,
+        ),
+    ];
+    for (what, here, there) in texts {
+        if here != there {
+            return Some(named(what, here, there));
+        }
+    }
+    let flags: BTreeSet<&String> = here.flags.keys().chain(there.flags.keys()).collect();
+    for flag in flags {
+        let value = |head: &Head| match head.flags.get(flag) {
+            Some(value) if value.is_empty() => "given".to_owned(),
+            Some(value) => format!("'{}'", printable(value)),
+            None => "not given".to_owned(),
+        };
+        let (here, there) = (value(here), value(there));
+        if here != there {
+            return Some(format!("{flag} is {here} here and {there} there"));
+        }
+    }
+    let backend = |head: &Head| serde_json::to_string(&head.run.backend).unwrap_or_default();
+    if here.run.backend != there.run.backend {
+        return Some(named("the backend", &backend(here), &backend(there)));
+    }
+    if here.run.checkpoint != there.run.checkpoint || here.fingerprints != there.fingerprints {
+        return Some("the checkpoint or the file of inputs has changed in between".to_owned());
+    }
+    if here.recipes != there.recipes {
+        return Some("the recipes are others".to_owned());
+    }
+    let only = |a: &[CaseName], b: &[CaseName]| -> Vec<CaseName> {
+        a.iter().filter(|case| !b.contains(case)).cloned().collect()
+    };
+    let more = only(&here.cases, &there.cases);
+    let fewer = only(&there.cases, &here.cases);
+    match (more.is_empty(), fewer.is_empty()) {
+        (false, _) => Some(format!("it has no {}", part::some(&more))),
+        (true, false) => Some(format!("it has {} besides", part::some(&fewer))),
+        // Whatever else a head holds.
+        (true, true) => (here.run.seed != there.run.seed
+            || here.run.repeat_flags != there.run.repeat_flags
+            || here.cases != there.cases)
+            .then(|| "its settings are others".to_owned()),
+    }
+}

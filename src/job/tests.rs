@@ -1,0 +1,390 @@
+//! Journals, parts and what keeps them apart.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    assemble,
+    join::{Source, join},
+    journal::{self, Journal},
+};
+use crate::{
+    checkpoint::Digests,
+    report::{
+        Found, Host, Report, Skipped, fixtures,
+        part::{CaseName, Finished, Head, Share},
+    },
+    verdict::VerdictLimits,
+};
+
+fn case(place: &str) -> CaseName {
+    CaseName {
+        suite: "mix".to_owned(),
+        place: place.to_owned(),
+    }
+}
+
+fn head() -> Head {
+    let report = fixtures::report(Vec::new());
+    Head {
+        tool: report.tool,
+        run: report.run,
+        flags: [("--seed".to_owned(), "3".to_owned())].into(),
+        fingerprints: vec!["sha256:00".to_owned()],
+        recipes: report.recipes,
+        skipped: vec![Skipped {
+            what: "suite chain".to_owned(),
+            why: "gaps".to_owned(),
+        }],
+        cases: ["L0.attn", "L0.ffn", "L1.attn", "L1.ffn"].map(case).into(),
+    }
+}
+
+/// A case with two rows and a weight of its own.
+fn finished(place: &str) -> Finished {
+    let (layer, site) = place[1..].split_once('.').unwrap();
+    let layer = layer.parse().unwrap();
+    let records = vec![
+        fixtures::record("fp32", layer, site, "mixes", 1e-7),
+        fixtures::record("bf16", layer, site, "mixes", f64::from(layer + 1) * 1e-3),
+    ];
+    let mut found = Found {
+        yardstick: records[..1].to_vec(),
+        records,
+        ..Found::default()
+    };
+    found.read.digests.add(place, "F32", &[1], |_| {});
+    found.read.stored_as("BF16");
+    Finished {
+        case: case(place),
+        seconds: 0.5.into(),
+        rows: 2,
+        compiled: Default::default(),
+        found,
+    }
+}
+
+fn host() -> Host {
+    Host {
+        platform: "linux x86_64".to_owned(),
+        threads: 2,
+        simd: "avx2".to_owned(),
+        seconds: Some(1.0.into()),
+    }
+}
+
+fn whole(places: &[&str]) -> Report {
+    let finished = places.iter().map(|place| finished(place)).collect();
+    let limits = VerdictLimits::default();
+    assemble::whole(head(), finished, &limits, Some(host())).unwrap()
+}
+
+fn part(number: u64, of: u64, done: &[&str], missing: &[&str]) -> Source {
+    part_of(head(), number, of, done, missing)
+}
+
+fn part_of(head: Head, number: u64, of: u64, done: &[&str], missing: &[&str]) -> Source {
+    let done = done.iter().map(|place| finished(place)).collect();
+    let missing = missing.iter().map(|place| case(place)).collect();
+    let share = Share { number, of };
+    Source {
+        name: format!("p{number}.json"),
+        report: assemble::part(head, share, done, missing, Some(host())).unwrap(),
+    }
+}
+
+const ALL: [&str; 4] = ["L0.attn", "L0.ffn", "L1.attn", "L1.ffn"];
+
+#[test]
+fn parts_joined_are_the_whole_but_for_the_time() {
+    let sources = vec![
+        part(2, 2, &["L1.attn", "L1.ffn"], &[]),
+        part(1, 2, &["L0.attn", "L0.ffn"], &[]),
+    ];
+    let joined = join(sources, &VerdictLimits::default()).unwrap();
+    let expected = Report {
+        host: Some(Host {
+            seconds: Some(2.0.into()),
+            ..host()
+        }),
+        ..whole(&ALL)
+    };
+    assert_eq!(joined, expected);
+    assert_eq!(joined.verdicts.len(), 2);
+    assert_eq!(joined.records.len(), 8);
+    let notes = &joined.run.checkpoint.notes;
+    assert!(notes.iter().any(|note| note.contains("stored as BF16")));
+}
+
+#[test]
+fn a_part_reaches_no_verdict_and_says_what_it_is() {
+    let own = part(2, 4, &["L1.attn"], &["L1.ffn"]).report;
+    assert!(own.verdicts.is_empty());
+    let carried = own.part.unwrap();
+    assert_eq!(
+        carried.headline(),
+        "PART 2 of 4, INTERRUPTED after 1 of 2 cases"
+    );
+    assert!(carried.finished[0].found.records.is_empty());
+    let interrupted = part(1, 1, &["L0.attn"], &["L0.ffn", "L1.attn", "L1.ffn"]).report;
+    let headline = interrupted.part.unwrap().headline();
+    assert_eq!(headline, "INTERRUPTED after 1 of 4 cases");
+}
+
+#[track_caller]
+fn assert_not_joined(sources: Vec<Source>, parts: &[&str]) {
+    let error = join(sources, &VerdictLimits::default()).expect_err("refused");
+    let said = error.to_string();
+    assert!(!said.contains('\n'), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "no {part:?} in {said:?}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    assert_not_joined(
+        vec![part(1, 4, &["L0.attn"], &[]), part(3, 4, &["L1.attn"], &[])],
+        &[
+            "2 of 4 cases are missing",
+            "mix L0.ffn, mix L1.ffn",
+            "parts 2/4, 4/4 are not among the reports",
+        ],
+    );
+    assert_not_joined(
+        vec![
+            part(1, 2, &["L0.attn", "L0.ffn"], &[]),
+            part(2, 2, &["L1.attn"], &["L1.ffn"]),
+        ],
+        &["1 of 4 cases", "p2.json was interrupted", "--resume"],
+    );
+    assert_not_joined(Vec::new(), &["no report is named"]);
+}
+
+#[test]
+fn parts_that_do_not_belong_together_are_refused() {
+    let first = || part(1, 2, &["L0.attn", "L0.ffn"], &[]);
+    let second = |head| part_of(head, 2, 2, &["L1.attn", "L1.ffn"], &[]);
+    let mut other_seed = head();
+    other_seed.flags.insert("--seed".to_owned(), "4".to_owned());
+    let mut no_flag = head();
+    no_flag.flags.clear();
+    let mut other_tool = head();
+    other_tool.tool.version = "9.9.9".to_owned();
+    let mut other_weights = head();
+    other_weights.fingerprints = vec!["sha256:11".to_owned()];
+    let mut other_source = head();
+    other_source.run.checkpoint.source = "elsewhere".to_owned();
+    let mut other_arch = head();
+    other_arch.run.backend.arch = "sm_80".to_owned();
+    let mut other_recipe = head();
+    other_recipe.recipes.insert("mine".to_owned(), 1.into());
+    let mut other_cases = head();
+    other_cases.cases.push(case("L2.attn"));
+    for (head, said) in [
+        (other_seed, "--seed is '3' here and '4' there"),
+        (no_flag, "--seed is '3' here and not given there"),
+        (other_tool, "the version is"),
+        (other_weights, "has changed"),
+        (other_source, "'elsewhere'"),
+        (other_arch, "the backend is"),
+        (other_recipe, "the recipes are others"),
+        (other_cases, "it has mix L2.attn besides"),
+    ] {
+        assert_not_joined(
+            vec![first(), second(head)],
+            &["p2.json is a part of another run than p1.json", said],
+        );
+    }
+    assert_not_joined(
+        vec![first(), part(2, 3, &["L1.attn"], &[])],
+        &["p2.json is part 2 of 3, and p1.json is part 1 of 2"],
+    );
+    assert_not_joined(
+        vec![first(), part(2, 2, &["L0.ffn", "L1.attn"], &[])],
+        &["p2.json has mix L0.ffn, which p1.json has as well"],
+    );
+    assert_not_joined(
+        vec![first(), part(2, 2, &["L7.attn"], &[])],
+        &["mix L7.attn, which is no case of its run"],
+    );
+    let plain = Source {
+        name: "p2.json".to_owned(),
+        report: whole(&ALL),
+    };
+    assert_not_joined(
+        vec![first(), plain],
+        &["p2.json is the report of a whole run"],
+    );
+}
+
+#[test]
+fn rows_and_weights_have_to_be_those_of_the_cases() {
+    let first = || part(1, 2, &["L0.attn", "L0.ffn"], &[]);
+    let mut fewer = part(2, 2, &["L1.attn", "L1.ffn"], &[]);
+    fewer.report.part.as_mut().unwrap().finished[0].rows = 1;
+    assert_not_joined(vec![first(), fewer], &["4 rows, and its cases have 3"]);
+
+    let mut other = part(2, 2, &["L1.attn", "L1.ffn"], &[]);
+    let cases = &mut other.report.part.as_mut().unwrap().finished;
+    let mut digests = Digests::default();
+    digests.add("L0.attn", "F16", &[1], |_| {});
+    cases[0].found.read.digests = digests;
+    assert_not_joined(vec![first(), other], &["another checkpoint", "L0.attn"]);
+}
+
+#[test]
+fn a_suite_without_a_row_ends_like_a_run_in_one_go() {
+    let left_out = |mut source: Source| {
+        let part = source.report.part.as_mut().unwrap();
+        for one in &mut part.finished {
+            one.rows = 0;
+            one.found = Found::default();
+            one.found.read.skip(Skipped {
+                what: one.case.place.clone(),
+                why: "no x".to_owned(),
+            });
+        }
+        source.report.records = Default::default();
+        source
+    };
+    let sources = vec![
+        left_out(part(1, 2, &["L0.attn", "L0.ffn"], &[])),
+        left_out(part(2, 2, &["L1.attn", "L1.ffn"], &[])),
+    ];
+    assert_not_joined(sources, &["suite mix has nothing to run: L0.attn: no x"]);
+}
+
+fn open(dir: &Path, head: &Head, resume: bool) -> Result<(Journal, Vec<Finished>), String> {
+    Journal::open(dir, head, Share::WHOLE, resume).map_err(|error| error.to_string())
+}
+
+/// A journal of two cases, and where it is.
+fn two(dir: &Path) -> PathBuf {
+    let (mut journal, before) = open(dir, &head(), false).unwrap();
+    assert!(before.is_empty());
+    assert_eq!(journal.kept(), None);
+    journal.add(&finished("L0.attn")).unwrap();
+    journal.add(&finished("L0.ffn")).unwrap();
+    journal.kept().unwrap().to_owned()
+}
+
+#[test]
+fn a_journal_gives_back_what_it_was_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = two(dir.path());
+    let (mut journal, before) = open(dir.path(), &head(), true).unwrap();
+    assert_eq!(before, [finished("L0.attn"), finished("L0.ffn")]);
+    journal.add(&finished("L1.attn")).unwrap();
+    drop(journal);
+    let (journal, before) = open(dir.path(), &head(), true).unwrap();
+    assert_eq!(before.len(), 3);
+    journal.remove();
+    assert!(!path.exists());
+}
+
+/// Cut short anywhere, as a kill or a full disk does it.
+#[test]
+fn a_line_cut_short_counts_for_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = two(dir.path());
+    let whole = fs::read(&path).unwrap();
+    let ends: Vec<usize> = (1..=whole.len())
+        .filter(|&end| whole[end - 1] == b'\n')
+        .collect();
+    let [first, second, third] = ends[..] else {
+        panic!("{ends:?}");
+    };
+    let cuts = [
+        0,
+        1,
+        11,
+        12,
+        first - 1,
+        first,
+        first + 1,
+        second - 1,
+        second,
+        third - 1,
+        third,
+    ];
+    for cut in cuts {
+        fs::write(&path, &whole[..cut]).unwrap();
+        let (mut journal, before) = open(dir.path(), &head(), true).unwrap();
+        let expected = usize::from(cut >= second) + usize::from(cut >= third);
+        assert_eq!(before.len(), expected, "cut at {cut}");
+        journal.add(&finished("L1.ffn")).unwrap();
+        drop(journal);
+        let (_, again) = open(dir.path(), &head(), true).unwrap();
+        assert_eq!(again.len(), expected + 1, "cut at {cut}");
+    }
+}
+
+#[test]
+fn nothing_finished_is_lost_by_beginning_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = two(dir.path());
+    let before = fs::read(&path).unwrap();
+    let said = open(dir.path(), &head(), false).unwrap_err();
+    assert!(
+        said.contains("has 2 finished cases") && said.contains("--resume"),
+        "{said}"
+    );
+    let mut other = head();
+    other.flags.insert("--tokens".to_owned(), "9".to_owned());
+    let said = open(dir.path(), &other, true).unwrap_err();
+    assert!(
+        said.contains("--tokens is '9' here and not given there"),
+        "{said}"
+    );
+    let share = Share { number: 1, of: 2 };
+    let said = Journal::open(dir.path(), &head(), share, true).unwrap_err();
+    assert!(
+        said.to_string()
+            .contains("it is part 1 of 1, and this is part 1 of 2"),
+        "{said}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_journal_is_written_by_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, _) = open(dir.path(), &head(), false).unwrap();
+    let said = open(dir.path(), &head(), true).unwrap_err();
+    assert!(said.contains("another run"), "{said}");
+    drop(first);
+    // It had nothing to keep.
+    assert!(!dir.path().join(journal::NAME).exists());
+    open(dir.path(), &head(), true).unwrap();
+}
+
+#[test]
+fn something_else_of_that_name_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(journal::NAME);
+    two(dir.path());
+    let good = fs::read_to_string(&path).unwrap();
+    let (first, rest) = good.split_once('\n').unwrap();
+    for (text, said) in [
+        ("Dear diary".to_owned(), "its first line is not one"),
+        ("Dear diary\n".to_owned(), "its first line"),
+        (
+            good.replacen("\"journal\":1", "\"journal\":2", 1),
+            "version 2, expected 1",
+        ),
+        (format!("{first}\n{{}}\n{rest}"), "line 2"),
+        (format!("{first}\n\u{0}\n{rest}"), "line 2"),
+    ] {
+        fs::write(&path, &text).unwrap();
+        let error = open(dir.path(), &head(), true).unwrap_err();
+        assert!(
+            error.contains(said) && error.contains("move it away"),
+            "{error}"
+        );
+        assert!(!error.chars().any(char::is_control), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+}
