@@ -51,10 +51,13 @@ impl Yarn {
 
 /// What a configuration says of it. Without a `yarn` there is none; the others have usual values.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RopeConfig {
-    pub(super) dims: Option<usize>,
-    pub(super) theta: Option<f64>,
-    pub(super) yarn: Option<Yarn>,
+pub struct RopeConfig {
+    /// As [`Rope::dims`].
+    pub dims: Option<usize>,
+    /// As [`Rope::theta`].
+    pub theta: Option<f64>,
+    /// As [`Rope::yarn`].
+    pub yarn: Option<Yarn>,
 }
 
 /// An object of the configuration, and its path in it for messages.
