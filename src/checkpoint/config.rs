@@ -20,29 +20,41 @@ pub(crate) const LARGEST: u64 = 1 << 21;
 
 /// What `config.json` says, where it says it.
 #[derive(Debug, Default)]
-pub(crate) struct Config {
-    pub(super) model_type: Option<String>,
-    pub(super) hidden_size: Option<usize>,
-    pub(super) hc_mult: Option<usize>,
-    pub(super) layers: Option<usize>,
-    pub(super) mtp_layers: usize,
-    pub(super) sinkhorn_iters: Option<u32>,
-    pub(super) hc_eps: Option<f64>,
-    pub(super) norm_eps: Option<f64>,
-    pub(super) index_topk: Option<usize>,
-    pub(super) index_heads: Option<usize>,
-    pub(super) index_head_dim: Option<usize>,
-    pub(super) q_lora_rank: Option<usize>,
+pub struct Config {
+    /// What names the family.
+    pub model_type: Option<String>,
+    /// The width of a stream.
+    pub hidden_size: Option<usize>,
+    /// How many streams.
+    pub hc_mult: Option<usize>,
+    /// Layers of the main stack.
+    pub layers: Option<usize>,
+    /// Layers that predict further tokens.
+    pub mtp_layers: usize,
+    /// Iterations of Sinkhorn.
+    pub sinkhorn_iters: Option<u32>,
+    /// The epsilon of the hyper-connections.
+    pub hc_eps: Option<f64>,
+    /// The epsilon of the norms.
+    pub norm_eps: Option<f64>,
+    /// How many keys attention selects.
+    pub index_topk: Option<usize>,
+    /// Heads of the indexer.
+    pub index_heads: Option<usize>,
+    /// The width of one of them.
+    pub index_head_dim: Option<usize>,
+    /// The rank of the query projection.
+    pub q_lora_rank: Option<usize>,
     /// The rotary embedding of compressed keys, of which the configuration of another model says nothing.
-    pub(super) rope: Option<RopeConfig>,
+    pub rope: Option<RopeConfig>,
     /// Rows and columns that share a scale of an FP8 weight.
-    pub(super) weight_block: Option<[usize; 2]>,
+    pub weight_block: Option<[usize; 2]>,
     /// Where experts clamp; 0: nowhere.
-    pub(super) swiglu_limit: Option<f64>,
+    pub swiglu_limit: Option<f64>,
     /// The layers whose attention has an indexer.
-    pub(super) indexer_layers: Vec<u32>,
+    pub indexer_layers: Vec<u32>,
     /// The configuration says that the weights are synthetic.
-    pub(super) synthetic: bool,
+    pub synthetic: bool,
 }
 
 impl Config {
@@ -51,24 +63,40 @@ impl Config {
         if fs::symlink_metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
             return Ok(None);
         }
-        let broken = |found: String, advice| CheckpointError::Config {
-            path: path.to_owned(),
-            found,
-            advice,
-        };
-        let whole: Value = json::read(path, LARGEST, "check that it is a configuration", broken)?;
+        let check = "check that it is a configuration";
+        let bytes = json::read(path, LARGEST, check, broken(path))?;
+        Self::parse(path, &bytes).map(Some)
+    }
+
+    /// Takes the values from the text of a configuration; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// Text that is no JSON object, or a value that cannot be.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Self, CheckpointError> {
+        let broken = broken(path);
+        let whole: Value = json::parse(text, &broken)?;
         if !whole.is_object() {
             return Err(broken(
                 "it is not a JSON object".to_owned(),
                 "download it again",
             ));
         }
-        Self::parse(path, &whole).map(Some)
+        Self::of(path, &whole)
     }
 
     /// Takes the values from a parsed configuration; `path` is for messages.
-    pub(super) fn parse(path: &Path, whole: &Value) -> Result<Self, CheckpointError> {
+    pub(super) fn of(path: &Path, whole: &Value) -> Result<Self, CheckpointError> {
         Reader { path, whole }.config()
+    }
+}
+
+/// Makes an error of what is wrong with the configuration at `path` and what to do about it.
+fn broken(path: &Path) -> impl Fn(String, &'static str) -> CheckpointError {
+    move |found, advice| CheckpointError::Config {
+        path: path.to_owned(),
+        found,
+        advice,
     }
 }
 

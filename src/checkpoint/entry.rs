@@ -16,15 +16,15 @@ const LONGEST_DTYPE: usize = 64;
 
 /// Where one tensor lies and how it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// The dtype as the header spells it; it may be one the tool does not decode.
-    pub(crate) dtype: String,
+    pub dtype: String,
     /// Its dimensions.
-    pub(crate) shape: Vec<usize>,
+    pub shape: Vec<usize>,
     /// First byte, relative to the end of the header.
-    pub(crate) begin: u64,
+    pub begin: u64,
     /// One past the last byte, relative to the end of the header.
-    pub(crate) end: u64,
+    pub end: u64,
 }
 
 /// Implements the visits of everything but an object as `$value`.

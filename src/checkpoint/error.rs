@@ -173,7 +173,7 @@ pub enum CheckpointError {
         missing: String,
     },
     /// A tensor's shape is not the one the model calls for.
-    #[error("{} in {} has shape {found}, expected {expected}{because}; this is not the tensor it is named after: check how the checkpoint was written", quoted(.tensor), quoted(.file))]
+    #[error("{} in {} has shape {found}, expected {expected}; this is not the tensor it is named after: check how the checkpoint was written", quoted(.tensor), quoted(.file))]
     WrongShape {
         /// The stored name.
         tensor: String,
@@ -181,10 +181,8 @@ pub enum CheckpointError {
         file: String,
         /// Its shape.
         found: String,
-        /// The expected shape.
+        /// The expected shape, and what that follows from.
         expected: String,
-        /// Where the expectation comes from, with a leading space, or nothing.
-        because: String,
     },
     /// A tensor's type is none that it can have.
     #[error("{} in {} has dtype {}, expected F32, BF16 or F16; convert it back to F32", quoted(.tensor), quoted(.file), quoted(.found))]

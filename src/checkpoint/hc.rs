@@ -62,7 +62,6 @@ pub(super) fn read(
         file: part.located.file.clone(),
         found: format!("of {} values", part.read.values.len()),
         expected,
-        because: String::new(),
     };
     let scale_values = <[f32; 3]>::try_from(scale.read.values.as_slice())
         .map_err(|_| mismatch(&scale, "3 values".to_owned()))?;

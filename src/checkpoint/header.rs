@@ -8,7 +8,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, BufReader, Read, Write},
+    io::{self, BufReader, Read},
     os::unix::fs::FileExt,
     path::Path,
 };
@@ -31,13 +31,33 @@ pub(super) const MOST_KEPT: usize = 1 << 16;
 
 /// What a header says, checked.
 #[derive(Debug)]
-pub(crate) struct Header {
+pub struct Header {
     /// The tensors that were asked for: name → where it lies.
-    pub(crate) entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, Entry>,
     /// How many tensors there are, the others included.
-    pub(crate) total: usize,
+    pub total: usize,
     /// Whether it says that the weights are synthetic.
-    pub(crate) synthetic: bool,
+    pub synthetic: bool,
+}
+
+/// What is read by position: a file, or the bytes of one that is elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source<'a> {
+    File(&'a File),
+    /// Those from the byte of this position on.
+    Memory(&'a [u8], u64),
+}
+
+impl Source<'_> {
+    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize> {
+        match *self {
+            Self::File(file) => file.read_at(buffer, position),
+            Self::Memory(bytes, first) => {
+                let skip = usize::try_from(position.saturating_sub(first)).unwrap_or(usize::MAX);
+                bytes.get(skip..).unwrap_or_default().read(buffer)
+            }
+        }
+    }
 }
 
 /// The bytes of a file that a header takes.
@@ -45,7 +65,7 @@ pub(crate) struct Header {
 pub(super) struct Extent<'a> {
     /// For messages.
     pub(super) path: &'a Path,
-    pub(super) file: &'a File,
+    pub(super) source: Source<'a>,
     /// Of the JSON text, which begins at byte 8.
     pub(super) header: u64,
     /// Of the whole file.
@@ -59,23 +79,23 @@ impl Extent<'_> {
     }
 
     fn reader(&self) -> BufReader<Section<'_>> {
-        BufReader::with_capacity(1 << 16, Section::new(self.file, 8, self.header))
+        BufReader::with_capacity(1 << 16, Section::new(self.source, 8, self.header))
     }
 }
 
 /// A stretch of a file, read by position.
 #[derive(Debug)]
 pub(super) struct Section<'a> {
-    file: &'a File,
+    source: Source<'a>,
     position: u64,
     end: u64,
 }
 
 impl<'a> Section<'a> {
-    pub(super) fn new(file: &'a File, position: u64, length: u64) -> Self {
+    pub(super) fn new(source: Source<'a>, position: u64, length: u64) -> Self {
         let end = position + length;
         Self {
-            file,
+            source,
             position,
             end,
         }
@@ -85,7 +105,7 @@ impl<'a> Section<'a> {
 impl Read for Section<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let take = (self.end - self.position).min(buffer.len() as u64) as usize;
-        let read = self.file.read_at(&mut buffer[..take], self.position)?;
+        let read = self.source.read_at(&mut buffer[..take], self.position)?;
         self.position += read as u64;
         Ok(read)
     }
@@ -134,23 +154,22 @@ impl Header {
 }
 
 impl Header {
-    /// As [`Header::read`], of the JSON text of a header whose file of `length` bytes is elsewhere.
-    pub(crate) fn parse(
+    /// Reads and checks the JSON text of a header whose file of `length` bytes is elsewhere; of its tensors those are kept
+    /// whose names `keep` is true of.
+    ///
+    /// # Errors
+    ///
+    /// Any defect of the header.
+    pub fn parse(
         path: &Path,
         json: &[u8],
         length: u64,
         keep: &dyn Fn(&str) -> bool,
     ) -> Result<Self, CheckpointError> {
-        let unwritable = |error| CheckpointError::unreadable(path, &error);
-        let header = json.len() as u64;
-        let mut file = tempfile::tempfile().map_err(unwritable)?;
-        file.write_all(&header.to_le_bytes())
-            .and_then(|()| file.write_all(json))
-            .map_err(unwritable)?;
         let extent = Extent {
             path,
-            file: &file,
-            header,
+            source: Source::Memory(json, 8),
+            header: json.len() as u64,
             length,
         };
         Self::read(&extent, keep)
@@ -159,7 +178,10 @@ impl Header {
 
 /// Whether the file ends before its header does, which it did not when it was opened.
 fn shrank(extent: &Extent<'_>) -> bool {
-    let now = extent.file.metadata();
+    let Source::File(file) = extent.source else {
+        return false;
+    };
+    let now = file.metadata();
     now.is_ok_and(|now| now.len() < extent.data_start())
 }
 

@@ -16,7 +16,7 @@ use serde_json::error::Category;
 
 use super::{
     error::{CheckpointError, quoted},
-    header::{MOST_KEPT, Section},
+    header::{MOST_KEPT, Section, Source},
     json::{self, Complaint, Key, Names, keys_at},
     shard,
 };
@@ -38,33 +38,55 @@ const AGAIN: &str = "download it again";
 
 /// A parsed index.
 #[derive(Debug, Default)]
-pub(crate) struct Index {
+pub struct Index {
     /// Tensor of interest → shard file name.
-    pub(crate) weight_map: BTreeMap<String, String>,
+    pub weight_map: BTreeMap<String, String>,
     /// Every shard.
-    pub(crate) files: BTreeSet<String>,
+    pub files: BTreeSet<String>,
     /// How many tensors it names, those of no interest included.
-    pub(crate) total: usize,
+    pub total: usize,
 }
 
 impl Index {
     /// Reads and checks the index at `path`; of its tensors those are kept whose names `keep` is true of.
     pub(crate) fn read(path: &Path, keep: &dyn Fn(&str) -> bool) -> Result<Self, CheckpointError> {
+        let length = shard::regular_file_length(path)?;
+        let file = File::open(path).map_err(|error| CheckpointError::unreadable(path, &error))?;
+        Self::read_from(path, Source::File(&file), length, keep)
+    }
+
+    /// Reads and checks an index in memory; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// Any defect of it.
+    pub fn parse(
+        path: &Path,
+        json: &[u8],
+        keep: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, CheckpointError> {
+        Self::read_from(path, Source::Memory(json, 0), json.len() as u64, keep)
+    }
+
+    fn read_from(
+        path: &Path,
+        source: Source<'_>,
+        length: u64,
+        keep: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, CheckpointError> {
         let broken = |found: String, advice| CheckpointError::Index {
             path: path.to_owned(),
             found,
             advice,
         };
         let unreadable = |error| CheckpointError::unreadable(path, &error);
-        let length = shard::regular_file_length(path)?;
         if length > LARGEST {
             return Err(broken(
                 format!("it has {length} bytes, more than {LARGEST}"),
                 "check that it is an index",
             ));
         }
-        let file = File::open(path).map_err(unreadable)?;
-        let section = || Section::new(&file, 0, length);
+        let section = || Section::new(source, 0, length);
         let mut start = Vec::new();
         section()
             .take(shard::START)

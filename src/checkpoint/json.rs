@@ -17,14 +17,14 @@ use serde::de::{
 
 use super::{error::CheckpointError, shard};
 
-/// Reads a JSON file of at most `largest` bytes; `broken` makes an error of what was found and what
-/// to do about it, `check` what to do about one that is larger.
-pub(super) fn read<T: DeserializeOwned>(
+/// The bytes of a JSON file of at most `largest`; `broken` makes an error of what was found and what to do about it,
+/// `check` what to do about one that is larger.
+pub(super) fn read(
     path: &Path,
     largest: u64,
     check: &'static str,
     broken: impl Fn(String, &'static str) -> CheckpointError,
-) -> Result<T, CheckpointError> {
+) -> Result<Vec<u8>, CheckpointError> {
     let length = shard::regular_file_length(path)?;
     if length > largest {
         return Err(broken(
@@ -32,11 +32,18 @@ pub(super) fn read<T: DeserializeOwned>(
             check,
         ));
     }
-    let bytes = fs::read(path).map_err(|error| CheckpointError::unreadable(path, &error))?;
-    if let Some(foreign) = shard::foreign_format(&bytes) {
+    fs::read(path).map_err(|error| CheckpointError::unreadable(path, &error))
+}
+
+/// What a JSON file says; `broken` as in [`read`].
+pub(super) fn parse<T: DeserializeOwned>(
+    bytes: &[u8],
+    broken: impl Fn(String, &'static str) -> CheckpointError,
+) -> Result<T, CheckpointError> {
+    if let Some(foreign) = shard::foreign_format(bytes) {
         return Err(broken(format!("it is {}", foreign.name), foreign.advice));
     }
-    serde_json::from_slice(&bytes).map_err(|error| broken(format!("{error}"), "download it again"))
+    serde_json::from_slice(bytes).map_err(|error| broken(format!("{error}"), "download it again"))
 }
 
 /// What is wrong with a document that is JSON, where a deserializer's own words would not say it.

@@ -274,7 +274,6 @@ impl Matrix<'_> {
             file: self.weight.file.clone(),
             found: shape_text(&self.weight.shape),
             expected: shape_text(&self.shape),
-            because: String::new(),
         })
     }
 }

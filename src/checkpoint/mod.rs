@@ -75,6 +75,20 @@ pub use synthetic::SyntheticModel;
 pub(crate) use write::vacant;
 pub use write::{Written, parse_layers, write_synthetic};
 
+/// What a checkpoint is made of, by itself and in memory: for the fuzz targets and the replay of what they found
+/// (`fuzz/`), and no part of the interface.
+#[doc(hidden)]
+pub mod formats {
+    pub use super::{
+        config::Config,
+        entry::Entry,
+        header::Header,
+        index::Index,
+        rope::RopeConfig,
+        shard::{START, SYNTHETIC_KEY, header_length},
+    };
+}
+
 use layers::{evidence, set_mtp_aside};
 use locate::{Found, Located, Place, Strictness};
 use names::HC_PARTS;

@@ -51,10 +51,13 @@ impl Yarn {
 
 /// What a configuration says of it. Without a `yarn` there is none; the others have usual values.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RopeConfig {
-    pub(super) dims: Option<usize>,
-    pub(super) theta: Option<f64>,
-    pub(super) yarn: Option<Yarn>,
+pub struct RopeConfig {
+    /// As [`Rope::dims`].
+    pub dims: Option<usize>,
+    /// As [`Rope::theta`].
+    pub theta: Option<f64>,
+    /// As [`Rope::yarn`].
+    pub yarn: Option<Yarn>,
 }
 
 /// An object of the configuration, and its path in it for messages.
@@ -140,6 +143,8 @@ impl Reader<'_> {
     }
 
     fn yarn(&self, block: &Block<'_>) -> Result<Option<Yarn>, CheckpointError> {
+        // What is nearly 0 makes angles infinite, and their differences NaN.
+        const RANGE: (f64, f64) = (1e-6, 1e6);
         if !block.value.is_object() {
             return Err(self.wrong(block.key, block.value, "an object or null"));
         }
@@ -166,10 +171,10 @@ impl Reader<'_> {
         };
         let published = Yarn::PUBLISHED;
         let yarn = Yarn {
-            factor: number("factor", (0.0, 1e6), None)?,
+            factor: number("factor", RANGE, None)?,
             original_positions: self.original_positions(block)?,
-            beta_fast: number("beta_fast", (0.0, 1e6), Some(published.beta_fast))?,
-            beta_slow: number("beta_slow", (0.0, 1e6), Some(published.beta_slow))?,
+            beta_fast: number("beta_fast", RANGE, Some(published.beta_fast))?,
+            beta_slow: number("beta_slow", RANGE, Some(published.beta_slow))?,
         };
         if yarn.beta_fast <= yarn.beta_slow {
             let fast = Value::from(yarn.beta_fast);

@@ -21,7 +21,7 @@ use sha2::Digest;
 use super::{
     Digests,
     error::{CheckpointError, quoted, shown},
-    header::{Extent, Header},
+    header::{Extent, Header, Source},
 };
 
 pub(crate) use super::entry::Entry;
@@ -30,12 +30,12 @@ pub(crate) use super::entry::Entry;
 const LARGEST_HEADER: u64 = 100_000_000;
 
 /// As many first bytes of a file as it takes to know how long its header is, and what it is if it has none.
-pub(crate) const START: u64 = 64;
+pub const START: u64 = 64;
 /// Bytes of a tensor that are looked at to tell it from another.
 const SAMPLE: u64 = 4096;
 
 /// The metadata key that marks synthetic weights.
-pub(super) const SYNTHETIC_KEY: &str = "ulpdrift_synthetic";
+pub const SYNTHETIC_KEY: &str = "ulpdrift_synthetic";
 
 /// An open safetensors file with a header that has been checked.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Shard {
         file.read_exact_at(&mut start, 0).map_err(unreadable)?;
         let extent = Extent {
             path,
-            file: &file,
+            source: Source::File(&file),
             header: header_length(path, &start, length)?,
             length,
         };
@@ -233,11 +233,11 @@ pub(super) fn foreign_format(start: &[u8]) -> Option<ForeignFormat> {
 ///
 /// The length is judged before the magic bytes: 0x80 0x02 begins a pickle, but also the length of
 /// a 640-byte header.
-pub(crate) fn header_length(
-    path: &Path,
-    start: &[u8],
-    length: u64,
-) -> Result<u64, CheckpointError> {
+///
+/// # Errors
+///
+/// Where it cannot be a safetensors file.
+pub fn header_length(path: &Path, start: &[u8], length: u64) -> Result<u64, CheckpointError> {
     let not_safetensors = |found: String| match foreign_format(start) {
         Some(foreign) => CheckpointError::NotSafetensors {
             path: path.to_owned(),

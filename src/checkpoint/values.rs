@@ -153,8 +153,7 @@ fn wrong_shape_for(located: &Located, expected: &[usize], because: &str) -> Chec
         tensor: located.stored.clone(),
         file: located.file.clone(),
         found: shape_text(&located.shape),
-        expected: shape_text(expected),
-        because: format!(" for {because}"),
+        expected: format!("{} for {because}", shape_text(expected)),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::{
   ulpdrift inspect ORIGINAL --against CONVERTED              what a conversion or fine-tune changed")]
 pub struct InspectArgs {
     /// A directory with model.safetensors.index.json or .safetensors files, such files with commas between,
-    /// ORG/MODEL[@REVISION] of the local Hugging Face cache, or synthetic:flash|pro|v4.1|tiny.
+    /// ORG/MODEL or ORG/MODEL@REVISION of the local Hugging Face cache, or synthetic:flash|pro|v4.1|tiny.
     pub checkpoint: String,
     /// Only these tensors.
     #[arg(long, value_name = "WHICH")]

@@ -34,6 +34,7 @@ use clap::{ColorChoice, Parser, Subcommand};
 
 use crate::{
     backend::{BackendError, cuda::error::CudaError},
+    report::printable,
     suite::SuiteError,
 };
 
@@ -128,7 +129,7 @@ pub fn main() -> ExitCode {
         }
     };
     outcome.unwrap_or_else(|error| {
-        print::error(&sentence(&error));
+        print::error(&told(&error));
         ExitCode::from(exit_code(&error))
     })
 }
@@ -179,6 +180,21 @@ fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// An error as the terminal shows it: one line of bounded length, whatever the names in it hold.
+#[must_use]
+pub fn told(error: &anyhow::Error) -> String {
+    // Of a longer one the middle is left out: a file is named before what is wrong with it, and what to do comes last.
+    const LONGEST: usize = 2000;
+    let told = printable(&sentence(error));
+    if told.len() <= LONGEST {
+        return told;
+    }
+    let boundary = |place: usize| (place..).find(|&place| told.is_char_boundary(place));
+    let front = boundary(LONGEST / 2).unwrap_or(0);
+    let back = boundary(told.len() - LONGEST / 2).unwrap_or(told.len());
+    format!("{} … {}", &told[..front], &told[back..])
+}
+
 /// The error and its causes in one sentence; a cause that the message before it already quotes is
 /// not said twice.
 fn sentence(error: &anyhow::Error) -> String {
@@ -225,6 +241,21 @@ mod tests {
         );
         let unquoted = anyhow::Error::from(io::Error::other("disk gone")).context("--out x");
         assert_eq!(sentence(&unquoted), "--out x: disk gone");
+    }
+
+    #[test]
+    fn a_name_of_any_length_leaves_the_file_and_the_advice() {
+        let long = anyhow::anyhow!(
+            "a.toml, line 1: unknown '{}'; remove it",
+            "é\n".repeat(9000)
+        );
+        let told = told(&long.context("--thresholds"));
+        assert!(told.len() <= 2048, "{}", told.len());
+        assert!(
+            told.starts_with("--thresholds: a.toml, line 1: unknown 'é\\né"),
+            "{told}"
+        );
+        assert!(told.ends_with("é\\n'; remove it"), "{told}");
     }
 
     #[test]

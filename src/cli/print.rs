@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use anstream::{AutoStream, ColorChoice, stream::RawStream};
 use anyhow::anyhow;
 
-use crate::report::{printable, style};
+use crate::report::style;
 
 /// What `--color` asks for, from here on.
 pub fn choose_colour(asked: clap::ColorChoice) {
@@ -48,12 +48,11 @@ pub fn bytes(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes one line to stderr, whatever the names in it hold. Where even that is closed there is
-/// nobody left to tell.
+/// Writes one line to stderr. Where even that is closed there is nobody left to tell.
 pub fn error(sentence: &str) {
     let mut stderr = io::stderr().lock();
     let word = seen_on(&stderr, &style::failure("error:"));
-    let _ = writeln!(stderr, "{word} {}", printable(sentence));
+    let _ = writeln!(stderr, "{word} {sentence}");
 }
 
 /// Writes one remark to stderr, unless quiet.

@@ -10,7 +10,7 @@ use crate::{
         MixRecipe, RecombineRecipe, catalogue, explain,
         indexer::{self, IndexRecipe},
         library::LibraryProduct,
-        user::{self, Recipes},
+        user::{self, RecipeError, Recipes},
     },
     report::wrap,
 };
@@ -42,10 +42,18 @@ pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::from(exit::GOOD));
     }
     let known = settings::known_recipes(args.recipes.as_deref())?;
-    let text = match &args.name {
-        None => list(&known),
+    print::result(&text(&known, args.name.as_deref(), print::width())?)?;
+    Ok(ExitCode::from(exit::GOOD))
+}
+
+/// What is known, a line or two each, or the steps of those that a name or pattern matches.
+///
+/// # Errors
+/// A name that matches nothing.
+pub fn text(known: &Recipes, name: Option<&str>, width: usize) -> Result<String, RecipeError> {
+    Ok(match name {
+        None => list(known),
         Some(name) => {
-            let width = print::width();
             let products = LibraryProduct::matching(name);
             let recombinations = RecombineRecipe::matching(name);
             let indexers = user::select(&known.indexer, &[name]).unwrap_or_default();
@@ -84,9 +92,7 @@ pub fn run(args: &VariantsArgs) -> anyhow::Result<ExitCode> {
                 .chain(of_indexers);
             all.collect::<Vec<_>>().join("\n")
         }
-    };
-    print::result(&text)?;
-    Ok(ExitCode::from(exit::GOOD))
+    })
 }
 
 fn list(known: &Recipes) -> String {

@@ -99,7 +99,20 @@ fn limit(
         return;
     };
     let place = printable(&worst.record.key.place());
-    if !worst.value.is_finite() {
+    let (name, bound, found) = match rule {
+        Rule::Never(most) => ("max", most, None),
+        Rule::Error => {
+            let most = rounded_up(worst.value * SLACK);
+            ("max", most, Some(sci(worst.value, 3)))
+        }
+        Rule::Share => {
+            let lacks = (0.25 * (1.0 - worst.value)).max(LEAST);
+            let least = ((worst.value - lacks) * 1e4).floor().max(0.0) / 1e4;
+            ("min", least, Some(exact(worst.value)))
+        }
+    };
+    // A number that is next to the largest there are leaves no room for slack.
+    if !worst.value.is_finite() || !bound.is_finite() {
         let _ = writeln!(
             text,
             "\n# {}: {measure} of {suite} {stage} is {} in {place}: no limit holds.",
@@ -108,20 +121,8 @@ fn limit(
         );
         return;
     }
-    let (bound, slack) = match rule {
-        Rule::Never(most) => (format!("max = {}", exact(most)), String::new()),
-        Rule::Error => {
-            let most = rounded_up(worst.value * SLACK);
-            let found = format!("# worst {} in {place}\n", sci(worst.value, 3));
-            (format!("max = {}", exact(most)), found)
-        }
-        Rule::Share => {
-            let lacks = (0.25 * (1.0 - worst.value)).max(LEAST);
-            let least = ((worst.value - lacks) * 1e4).floor().max(0.0) / 1e4;
-            let found = format!("# worst {} in {place}\n", exact(worst.value));
-            (format!("min = {}", exact(least)), found)
-        }
-    };
+    let slack = found.map_or_else(String::new, |found| format!("# worst {found} in {place}\n"));
+    let bound = format!("{name} = {}", exact(bound));
     let k = k.map_or_else(String::new, |k| format!("k = {k}\n"));
     let variant = toml::Value::from(variant);
     let _ = write!(
@@ -135,10 +136,20 @@ fn rounded_up(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;
     }
-    let unit = libm::exp10(libm::floor(libm::log10(value)) - 1.0);
     // Through text, so that 0.00021 is not 0.00020999999999999998.
-    let text = format!("{:.1e}", (value / unit).ceil() * unit);
-    text.parse().unwrap_or(value)
+    let text = format!("{value:.1e}");
+    let nearest = text.parse().unwrap_or(value);
+    let digits = text.split_once('e').and_then(|(digits, exponent)| {
+        let tens: u32 = digits.replace('.', "").parse().ok()?;
+        Some((tens, exponent.parse::<i32>().ok()?))
+    });
+    match digits {
+        Some((tens, exponent)) if nearest < value => {
+            let next = format!("{}e{}", tens + 1, exponent - 1);
+            next.parse().unwrap_or(value)
+        }
+        _ => nearest,
+    }
 }
 
 #[cfg(test)]
@@ -193,6 +204,9 @@ mod tests {
             (2.1e-4, 2.1e-4),
             (9.96e-3, 1e-2),
             (0.0, 0.0),
+            (5e-324, 5e-324),
+            (1.01e-310, 1.1e-310),
+            (f64::MAX, f64::INFINITY),
         ] {
             let found = rounded_up(value);
             assert_eq!(found, want);

@@ -407,10 +407,18 @@ fn ratio(table: &Table) -> Result<Option<Ratio>, Problem> {
 }
 
 fn check_verdict(limits: &VerdictLimits) -> Result<(), Problem> {
+    // Taken apart, so that none is forgotten.
+    let VerdictLimits {
+        noise_cosine_gap,
+        broken_cosine,
+        bound_ratio,
+        noise_kept_at_2k,
+    } = *limits;
     let named = [
-        ("noise_cosine_gap", limits.noise_cosine_gap),
-        ("broken_cosine", limits.broken_cosine),
-        ("bound_ratio", limits.bound_ratio),
+        ("noise_cosine_gap", noise_cosine_gap),
+        ("broken_cosine", broken_cosine),
+        ("bound_ratio", bound_ratio),
+        ("noise_kept_at_2k", noise_kept_at_2k),
     ];
     for (name, value) in named {
         if !value.is_finite() {

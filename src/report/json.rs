@@ -83,20 +83,28 @@ pub fn read(path: &Path) -> Result<Report, ReadError> {
         path: path.to_owned(),
         source,
     })?;
-    let parse = |source| ReadError::Parse {
-        path: path.to_owned(),
+    parse(&bytes, path)
+}
+
+/// Reads the text of a report; `origin` is for messages.
+///
+/// # Errors
+/// As [`read`], but for the file.
+pub fn parse(text: &[u8], origin: &Path) -> Result<Report, ReadError> {
+    let broken = |source| ReadError::Parse {
+        path: origin.to_owned(),
         source,
     };
-    let found = serde_json::from_slice::<Layout>(&bytes)
-        .map_err(parse)?
+    let found = serde_json::from_slice::<Layout>(text)
+        .map_err(broken)?
         .schema_version;
     if found != u64::from(SCHEMA_VERSION) {
         return Err(ReadError::Version {
-            path: path.to_owned(),
+            path: origin.to_owned(),
             found,
         });
     }
-    serde_json::from_slice(&bytes).map_err(parse)
+    serde_json::from_slice(text).map_err(broken)
 }
 
 /// Reads the report of a whole run.

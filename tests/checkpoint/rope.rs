@@ -131,6 +131,17 @@ fn what_configurations_cannot_mean() {
             ["rope_scaling.factor is", "a number above 0"],
         ),
         (
+            scaling(json!({ "factor": 5e-324 })),
+            ["rope_scaling.factor is '5e-324'", "a number above 0.000001"],
+        ),
+        (
+            scaling(json!({ "beta_fast": 2e-310, "beta_slow": 1e-310 })),
+            [
+                "rope_scaling.beta_fast is '2e-310'",
+                "a number above 0.000001",
+            ],
+        ),
+        (
             scaling(json!({ "original_max_position_embeddings": null })),
             ["has no 'original_max_position_embeddings'", "an integer"],
         ),

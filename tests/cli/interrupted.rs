@@ -89,9 +89,7 @@ fn an_interrupted_run_keeps_what_is_finished_and_exits_with_130() {
             .ulpdrift("gate out/report.json --init")
             .must_be_refused_saying(&parts);
         scene
-            .ulpdrift(&format!(
-                "run synthetic:tiny --layers 0 --baseline out/report.json"
-            ))
+            .ulpdrift("run synthetic:tiny --layers 0 --baseline out/report.json")
             .must_be_refused_saying(&parts);
         scene
             .ulpdrift("merge out/report.json")

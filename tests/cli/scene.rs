@@ -195,7 +195,7 @@ impl Outcome<'_> {
     /// is as it was.
     #[track_caller]
     pub fn must_be_refused_saying(self, parts: &[&str]) {
-        let outcome = self.is_refused_saying(parts);
+        let outcome = self.refused_saying(parts);
         assert!(
             outcome.scene.files() == outcome.before,
             "the files changed: {outcome}"
@@ -205,7 +205,7 @@ impl Outcome<'_> {
     /// The same, but that finished cases are kept in a folder of the scene.
     #[track_caller]
     pub fn must_leave_only_its_journal(self, folder: &str, parts: &[&str]) {
-        let outcome = self.is_refused_saying(parts);
+        let outcome = self.refused_saying(parts);
         let (journal, mut files) = (format!("{folder}/report.journal"), outcome.scene.files());
         assert!(files.remove(&journal).is_some(), "no journal: {outcome}");
         assert!(
@@ -219,7 +219,7 @@ impl Outcome<'_> {
     }
 
     #[track_caller]
-    fn is_refused_saying(self, parts: &[&str]) -> Self {
+    fn refused_saying(self, parts: &[&str]) -> Self {
         let outcome = self.exits_with(2).prints_nothing();
         let lines: Vec<&str> = outcome.stderr.lines().collect();
         let [sentence] = lines[..] else {

@@ -81,7 +81,7 @@ impl Generator {
                 (located.stored.clone(), located)
             })
             .collect();
-        let config = Config::parse(Path::new("config.json"), &self.model.config(self.seed))?;
+        let config = Config::of(Path::new("config.json"), &self.model.config(self.seed))?;
         let total = tensors.len();
         Ok(Found {
             tensors,

@@ -24,8 +24,8 @@ use crate::{
     ulpdrift run --sweep splits=1,64 --variants 'tf32x2,bf16x3,fp32'\n\n\
     ULPDRIFT_SIMD=portable|avx2|avx512 and RAYON_NUM_THREADS=n change speed, never a number.")]
 pub struct RunArgs {
-    /// A checkpoint directory, .safetensors files with commas between, ORG/MODEL[@REVISION] of the local Hugging Face
-    /// cache, or synthetic:flash|pro|v4.1|tiny.
+    /// A checkpoint directory, .safetensors files with commas between, ORG/MODEL or ORG/MODEL@REVISION of the local
+    /// Hugging Face cache, or synthetic:flash|pro|v4.1|tiny.
     #[arg(default_value = "synthetic:flash")]
     pub checkpoint: String,
     /// What to measure [default: mix; chain where layers follow each other; indexer where a layer has one].

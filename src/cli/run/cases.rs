@@ -90,14 +90,16 @@ pub fn run(
             Suite::Chain => chains(args, settings, plan, sink, desk)?,
             Suite::Budget => budget::run(plan, around, desk)?,
             Suite::Gains => gains::run(plan, around, desk)?,
-            Suite::Indexer => match index {
-                Some(own) => indexer::run(plan, own, sink, desk)?,
-                None => {}
-            },
-            Suite::Needle => match index.zip(settings.needles.as_ref()) {
-                Some((own, needles)) => needle::run(plan, own, needles, desk)?,
-                None => {}
-            },
+            Suite::Indexer => {
+                if let Some(own) = index {
+                    indexer::run(plan, own, sink, desk)?;
+                }
+            }
+            Suite::Needle => {
+                if let Some((own, needles)) = index.zip(settings.needles.as_ref()) {
+                    needle::run(plan, own, needles, desk)?;
+                }
+            }
         }
     }
     Ok(())

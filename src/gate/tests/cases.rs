@@ -211,6 +211,12 @@ fn a_thresholds_file_that_would_never_fail_is_refused() {
             Refused("broken_cosine = NaN")
         ),
         case!(
+            "NaN verdict limit of an indexer",
+            "limit = [{ measure = 'rel_l2', max = 1 }]\n[verdict]\nnoise_kept_at_2k = nan",
+            same,
+            Refused("noise_kept_at_2k = NaN")
+        ),
+        case!(
             "unknown verdict limit",
             "limit = [{ measure = 'rel_l2', max = 1 }]\n[verdict]\nnoise = 1",
             same,

@@ -84,7 +84,7 @@ fn a_layer_without_an_indexer_is_refused() {
         let mut own = scene::own(recipes(&["fp32"]), 64);
         own.layers = vec![0];
         let found = whole(|ledger| run(plan, &own, &mut NoDump, ledger));
-        let error = found.err().expect("layer 0 has no indexer");
+        let error = found.expect_err("layer 0 has no indexer");
         assert!(error.to_string().contains("which layers 2 have"), "{error}");
     });
 }

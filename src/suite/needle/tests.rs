@@ -100,6 +100,6 @@ fn a_context_of_no_more_keys_than_are_selected_has_no_needles() {
     let found = scene::with_plan(&Inputs::Normal, 0, |plan| {
         whole(|ledger| run(plan, &own, &planted, ledger))
     });
-    let error = found.err().expect("every key is selected");
+    let error = found.expect_err("every key is selected");
     assert!(error.to_string().contains("raise --context"), "{error}");
 }

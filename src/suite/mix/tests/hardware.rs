@@ -159,9 +159,7 @@ fn the_emulator_has_neither_library_nor_clock() {
     timed.time = true;
     for (setup, what) in [(setup(&[]), "cublas-fp32-pedantic"), (timed, "--time")] {
         setup.with_plan(&setup.emulator(), |plan| {
-            let error = whole(|ledger| run(plan, &mut Nowhere, ledger))
-                .err()
-                .expect("refused");
+            let error = whole(|ledger| run(plan, &mut Nowhere, ledger)).expect_err("refused");
             let expected = BackendError::NoHardware {
                 what: what.to_owned(),
             };

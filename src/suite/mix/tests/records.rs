@@ -212,9 +212,7 @@ fn nothing_to_run_is_an_error_of_one_sentence() {
         ..Setup::transformers()
     };
     let error = setup.with_plan(&setup.emulator(), |plan| {
-        whole(|ledger| run(plan, &mut Nowhere, ledger))
-            .err()
-            .expect("no site is recorded")
+        whole(|ledger| run(plan, &mut Nowhere, ledger)).expect_err("no site is recorded")
     });
     let text = error.to_string();
     assert!(

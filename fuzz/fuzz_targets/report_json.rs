@@ -1,0 +1,12 @@
+#![no_main]
+
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+use ulpdrift_fuzz::{laws, mutate};
+
+fuzz_target!(|data: &[u8]| {
+    laws::report_json(data);
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    mutate::json(data, size, max_size, seed)
+});

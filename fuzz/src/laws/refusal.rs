@@ -1,0 +1,33 @@
+//! How the program says no.
+
+use super::Outcome;
+
+/// More than any refusal takes, whatever names it quotes: what a terminal's log can bear.
+const LONGEST: usize = 2048;
+
+/// A refusal, as the terminal shows it, is one sentence.
+pub fn refused(error: impl Into<anyhow::Error>) -> Outcome {
+    let told = ulpdrift::cli::told(&error.into());
+    assert!(!told.trim().is_empty(), "a refusal says nothing");
+    assert!(
+        told.len() <= LONGEST,
+        "a refusal has {} bytes: {told}",
+        told.len()
+    );
+    plain(&told);
+    Outcome::Refused
+}
+
+/// One line, without characters that drive a terminal or turn the line round.
+pub fn plain(line: &str) {
+    assert!(!line.contains(is_hostile), "{line:?} is not plain text");
+}
+
+/// Lines that each are [`plain`].
+pub fn plain_lines(text: &str) {
+    text.split('\n').for_each(plain);
+}
+
+fn is_hostile(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
