@@ -48,7 +48,7 @@ fn a_cast_to_bf16_moves_the_mixes_and_nothing_else() {
     let mut cast = official(&directory);
     let b = {
         map(&mut cast, is_hc, |tensor| {
-            store(tensor, "BF16", |value| value)
+            store(tensor, "BF16", |value| value);
         });
         write(&directory, "b", &cast, as_is)
     };

@@ -148,8 +148,11 @@ fn records(spec: &str, flags: &str) -> String {
     records
 }
 
+/// What a name becomes.
+type Spelling = fn(&str) -> String;
+
 /// What converters write: `model.` alone, older module names, those of transformers, a composite model's.
-pub fn spellings() -> [(&'static str, fn(&str) -> String); 4] {
+pub fn spellings() -> [(&'static str, Spelling); 4] {
     fn renamed(name: &str, names: &[(&str, &str)]) -> String {
         let name = match name.strip_suffix(".scale") {
             Some(stem) => format!("model.{stem}.weight_scale_inv"),
@@ -236,7 +239,7 @@ fn every_type_gives_the_same_records_or_says_what_it_costs() {
     for (place, dtype) in [("bf16", "BF16"), ("f16", "F16")] {
         let mut stored = model.clone();
         map(&mut stored, is_hc, |tensor| {
-            store(tensor, dtype, |value| value)
+            store(tensor, dtype, |value| value);
         });
         let spec = write(&directory, place, &stored, as_is);
         assert!(records(&spec, ALL) == expected, "{dtype}");
@@ -257,7 +260,7 @@ fn every_type_gives_the_same_records_or_says_what_it_costs() {
     let is_plain =
         |name: &str| name.contains("indexer.compressor") || name.contains("weights_proj");
     map(&mut wide, is_plain, |tensor| {
-        store(tensor, "F32", |value| value)
+        store(tensor, "F32", |value| value);
     });
     let spec = write(&directory, "wide", &wide, |name| {
         match name.strip_suffix(".scale") {

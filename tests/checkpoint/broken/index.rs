@@ -296,14 +296,15 @@ fn shards_behind_an_index() {
             good(
                 "an absent shard of other tensors",
                 edited(|index| {
-                    index["weight_map"]["mtp.fc.weight"] = json!("model-00009-of-00009.safetensors")
+                    index["weight_map"]["mtp.fc.weight"] =
+                        json!("model-00009-of-00009.safetensors");
                 }),
             ),
             good(
                 "an absent shard of an MTP layer",
                 edited(|index| {
                     index["weight_map"]["mtp.0.hc_attn_fn"] =
-                        json!("model-00009-of-00009.safetensors")
+                        json!("model-00009-of-00009.safetensors");
                 }),
             )
             .noting("there is no such file"),
