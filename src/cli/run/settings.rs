@@ -4,6 +4,7 @@ mod chain;
 mod fault;
 mod indexer;
 mod names;
+mod together;
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -13,7 +14,7 @@ use ulpdrift_reference::simd::Level;
 use self::names::Indexers;
 use self::names::Names;
 use super::{
-    args::{Format, RunArgs, Suite},
+    args::{RunArgs, Suite},
     products::Products,
 };
 use crate::{
@@ -104,9 +105,9 @@ impl Settings {
             user::select(&known.mix, &patterns).context("--variants")?
         };
         products.check(args, &recipes)?;
-        check_outputs(args)?;
-        check_time(args)?;
-        check_repeat(args)?;
+        together::check_outputs(args)?;
+        together::check_time(args)?;
+        together::check_repeat(args)?;
         chain::check_seeds(args)?;
         let against = against(&known.mix, &names.against)?;
         let faults = fault::faults(args, &against)?;
@@ -235,91 +236,6 @@ impl Settings {
             None => self.suites.iter().map(|suite| suite.name()).collect(),
         }
     }
-}
-
-/// What a part, a run that is taken up again and a dump have no use for, or would get wrong.
-fn check_outputs(args: &RunArgs) -> anyhow::Result<()> {
-    ensure!(
-        args.dump.is_none() || args.sweep.is_none(),
-        "--dump does not go with --sweep; a sweep keeps no tensors, so drop one of the two"
-    );
-    for (flag, is_given) in [("--part", args.part.is_some()), ("--resume", args.resume)] {
-        ensure!(
-            !(is_given && args.crosscheck),
-            "{flag} does not go with --crosscheck, which makes no report; drop one of the two"
-        );
-    }
-    if args.part.is_none() {
-        return Ok(());
-    }
-    for (flag, is_given) in [
-        ("--gate", args.gate.is_some()),
-        ("--baseline", args.baseline.is_some()),
-        ("--step-summary", args.step_summary),
-    ] {
-        ensure!(
-            !is_given,
-            "{flag} does not go with --part, which has some of the rows only; give it to `ulpdrift merge`"
-        );
-    }
-    let has_json = match &args.out {
-        Some(_) => args.format.is_empty() || args.format.contains(&Format::Json),
-        None => args.format == [Format::Json],
-    };
-    ensure!(
-        has_json,
-        "--part: `ulpdrift merge` reads JSON, and none is written; add --out DIR, with json among the formats"
-    );
-    Ok(())
-}
-
-/// A sweep and a crosscheck have tables of their own, without times.
-fn check_time(args: &RunArgs) -> anyhow::Result<()> {
-    let other = match (&args.sweep, args.crosscheck) {
-        (Some(_), _) => "--sweep",
-        (None, true) => "--crosscheck",
-        (None, false) => return Ok(()),
-    };
-    ensure!(
-        !args.time,
-        "--time does not go with {other}; it times what suite mix measures, so drop one of the two"
-    );
-    Ok(())
-}
-
-/// The most repeats: what changes once in a thousand runs is not found by chance.
-const MAX_REPEATS: usize = 1000;
-
-/// A sweep and a crosscheck compare what they run with something else.
-fn check_repeat(args: &RunArgs) -> anyhow::Result<()> {
-    let repeat = args.repeat;
-    ensure!(
-        (1..=MAX_REPEATS).contains(&repeat),
-        "--repeat {repeat}: expected 1 to {MAX_REPEATS}; give the number of times that every case is run"
-    );
-    if repeat == 1 {
-        return Ok(());
-    }
-    let other = match (&args.sweep, args.crosscheck) {
-        (Some(_), _) => Some("--sweep"),
-        (None, true) => Some("--crosscheck"),
-        (None, false) => None,
-    };
-    if let Some(other) = other {
-        bail!("--repeat does not go with {other}, which has no rows for it; drop one of the two");
-    }
-    let suites = args.suites();
-    ensure!(
-        suites.iter().any(|suite| suite.repeats()),
-        "--repeat {repeat}: suite {} runs its cases once; name mix, recombine, chain or indexer with --suite, or leave \
-         --repeat out",
-        suites
-            .iter()
-            .map(|suite| suite.name())
-            .collect::<Vec<_>>()
-            .join(", ")
-    );
-    Ok(())
 }
 
 /// The default variants and whatever the user brought. A sweep's first question is the engines' own
