@@ -23,7 +23,7 @@ use crate::{
 
 /// Files of `--out`.
 const CSV: &str = "report.csv";
-const JSON: &str = "report.json";
+const JSON: &str = json::FILE;
 const MD: &str = "report.md";
 const JUNIT: &str = "junit.xml";
 const HTML: &str = "report.html";
