@@ -188,14 +188,11 @@ fn share(text: &str) -> Result<Share, String> {
         number: whole(number).map_err(|_| expected)?,
         of: whole(of).map_err(|_| expected)?,
     };
-    match (1..=MAX_PARTS).contains(&share.of) && (1..=share.of).contains(&share.number) {
+    match share.is_valid() {
         true => Ok(share),
-        false => Err(format!("{expected}, of at most {MAX_PARTS} parts")),
+        false => Err(format!("{expected}, of at most {} parts", Share::MOST)),
     }
 }
-
-/// More than any run has cases.
-const MAX_PARTS: u64 = 100_000;
 
 impl Suite {
     /// Whether its cases can be run again and compared with themselves.
