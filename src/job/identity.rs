@@ -47,6 +47,14 @@ pub fn difference(here: &Head, there: &Head) -> Option<String> {
     if here.run.backend != there.run.backend {
         return Some(named("the backend", &backend(here), &backend(there)));
     }
+    let commit = |head: &Head| head.run.checkpoint.revision.clone().unwrap_or_default();
+    if commit(here) != commit(there) {
+        return Some(named(
+            "the commit of the model",
+            &commit(here),
+            &commit(there),
+        ));
+    }
     if here.run.checkpoint != there.run.checkpoint || here.fingerprints != there.fingerprints {
         return Some("the checkpoint, the file of inputs, a kernel or NVIDIA_TF32_OVERRIDE has changed in between".to_owned());
     }

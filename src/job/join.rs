@@ -25,6 +25,9 @@ pub struct Source {
     pub report: Report,
 }
 
+/// Parts that an error names.
+const MOST_NAMED: usize = 8;
+
 /// Why reports cannot be joined.
 #[derive(Debug, Error)]
 pub enum JoinError {
@@ -168,10 +171,8 @@ impl Opened {
             let share = part.share;
             return Err(JoinError::NoShare { name, share });
         }
-        let expected = part
-            .finished
-            .iter()
-            .fold(0_u64, |sum, one| sum.saturating_add(one.rows));
+        let rows = part.finished.iter().map(|one| one.rows);
+        let expected = rows.fold(0, u64::saturating_add);
         let found = report.records.len() as u64;
         if found != expected {
             return Err(JoinError::Rows {
@@ -264,10 +265,16 @@ fn require_all(parts: &[Opened], head: &Head, share: Share) -> Result<(), JoinEr
         return Ok(());
     }
     let here: BTreeSet<u64> = parts.iter().map(|own| own.part.share.number).collect();
-    let absent: Vec<String> = (1..=share.of)
-        .filter(|number| !here.contains(number))
+    // The number of parts is the writer's: nobody counts to it, and a few are named.
+    let mut numbers = (1..=share.of).filter(|number| !here.contains(number));
+    let mut absent: Vec<String> = numbers
+        .by_ref()
+        .take(MOST_NAMED)
         .map(|number| format!("{number}/{}", share.of))
         .collect();
+    if numbers.next().is_some() {
+        absent.push("…".to_owned());
+    }
     let halves: Vec<String> = parts
         .iter()
         .filter(|own| !own.part.missing.is_empty())

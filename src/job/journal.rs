@@ -50,10 +50,12 @@ pub enum JournalError {
         cases: usize,
     },
     /// It is of another run.
-    #[error("{} is of another run: {difference}; repeat the command that it is of, or remove that file", path.display())]
+    #[error("{} is of another run, `{command}`: {difference}; repeat that command with --resume, or remove that file", path.display())]
     OtherRun {
         /// The file.
         path: PathBuf,
+        /// The command of that run.
+        command: String,
         /// What is different.
         difference: String,
     },
@@ -141,7 +143,14 @@ impl Journal {
                 None => Some(lines),
                 // Nothing is lost with it.
                 Some(_) if lines.finished.is_empty() => None,
-                Some(difference) => return Err(JournalError::OtherRun { path, difference }),
+                Some(difference) => {
+                    let command = printable(&lines.opening.whose.head.run.command.join(" "));
+                    return Err(JournalError::OtherRun {
+                        path,
+                        command,
+                        difference,
+                    });
+                }
             },
             _ => None,
         };

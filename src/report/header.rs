@@ -173,7 +173,7 @@ impl Certificate {
     pub fn merge(self, other: Self) -> Self {
         let worse = |a: Value, b: Value| Value(certify::worse(a.0, b.0));
         Self {
-            checked: self.checked + other.checked,
+            checked: self.checked.saturating_add(other.checked),
             max_abs_diff: worse(self.max_abs_diff, other.max_abs_diff),
             max_rel_to_scale: worse(self.max_rel_to_scale, other.max_rel_to_scale),
         }

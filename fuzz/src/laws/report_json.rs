@@ -10,8 +10,9 @@ use ulpdrift::{
     },
     explain::{self, Paragraph},
     gate::{self, GateError, Problem, Thresholds, init},
+    job::join::{Source, join},
     report::{Key, Measures, Report, csv, html, json, junit, markdown, style, table},
-    verdict,
+    verdict::{self, VerdictLimits},
 };
 
 use super::{
@@ -31,6 +32,7 @@ pub fn report_json(text: &[u8]) -> Outcome {
         Err(error) => return refused(error),
     };
     reads_back(&report);
+    is_joined(&report);
     // All of it costs fifty times as much as reading.
     let looks: [fn(&Report); 4] = [is_told, is_written, is_compared, is_gated];
     for (number, look) in looks.iter().enumerate() {
@@ -53,6 +55,30 @@ fn reads_back(report: &Report) {
     let back = json::parse(&first, Path::new(PATH)).expect("what was written can be read");
     assert!(written(&back) == first, "another text");
     assert_eq!(format!("{back:?}"), format!("{report:?}"));
+}
+
+/// A part of a run makes a whole one, if it has all its cases and no other part has any of them.
+fn is_joined(report: &Report) {
+    let Some(part) = &report.part else {
+        return;
+    };
+    let limits = VerdictLimits::default();
+    let source = || Source {
+        name: PATH.to_owned(),
+        report: report.clone(),
+    };
+    match join(vec![source()], &limits) {
+        Ok(whole) => {
+            assert!(whole.part.is_none());
+            assert_eq!(whole.records.len(), report.records.len(), "a row is lost");
+            reads_back(&whole);
+        }
+        Err(error) => drop(refused(error)),
+    }
+    match join(vec![source(), source()], &limits) {
+        Ok(_) => assert!(part.finished.is_empty(), "a case counts twice"),
+        Err(error) => drop(refused(error)),
+    }
 }
 
 /// The formats for a terminal, where nothing may drive it.
@@ -136,7 +162,7 @@ fn is_compared(report: &Report) {
 
 /// A report against itself, and against the limits that are made of it.
 fn is_gated(report: &Report) {
-    let limits = verdict::VerdictLimits::default();
+    let limits = VerdictLimits::default();
     let verdicts = verdict::judge(
         &report.records,
         &report.non_finite,

@@ -59,7 +59,11 @@ impl<'a> Desk<'a> {
         let share = args.part.unwrap_or(Share::WHOLE);
         let whose = Whose {
             share,
-            dump: args.dump.as_ref().map(|dir| dir.display().to_string()),
+            // The same folder, wherever the command is given.
+            dump: args.dump.as_ref().map(|dir| {
+                let whole = std::path::absolute(dir);
+                whole.as_ref().unwrap_or(dir).display().to_string()
+            }),
             head,
         };
         let open = |folder: &PathBuf| Journal::open(folder, &whose, args.resume);

@@ -128,10 +128,14 @@ fn origin(args: &RunArgs, settings: &Settings) -> Origin {
 
 fn say_resumed(args: &RunArgs, desk: &Desk<'_>) {
     let [done, left] = desk.counts();
-    if done > 0 {
-        let said = format!("--resume: {done} of {} cases were finished", done + left);
-        print::note(args.quiet, &said);
+    if !args.resume {
+        return;
     }
+    let said = match desk.is_resumed() {
+        true => format!("--resume: {done} of {} cases were finished", done + left),
+        false => "--resume: there is nothing to go on with, so the run begins".to_owned(),
+    };
+    print::note(args.quiet, &said);
 }
 
 /// Every case is finished.
