@@ -51,7 +51,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let gates = Gates::open(args.gate.as_deref(), args.baseline.as_deref())?;
     gates.check(&settings.row_suites())?;
-    let outputs = Outputs::prepare(wanted(args))?;
+    let mut outputs = Outputs::prepare(wanted(args))?;
     let backend = backend::Chosen::new(args, settings)?;
     // What does not look at a library's products does not start the library.
     let (products, lacking) = match (&settings.sweep, args.crosscheck) {
@@ -65,10 +65,9 @@ fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let head = head::head(args, settings, &plan, lacking)?;
     let mut desk = Desk::open(args, settings, head, plan.backend)?;
     say_resumed(args, &desk);
-    let mut outputs = match &args.dump {
-        None => outputs,
-        Some(dir) => outputs.and_dump(dir, desk.is_resumed(), origin(args, settings))?,
-    };
+    if let Some(dir) = &args.dump {
+        outputs.dump_into(dir, desk.is_resumed(), origin(args, settings))?;
+    }
     let outcome = cases::run(args, settings, &plan, outputs.sink(), &mut desk)
         .and_then(|()| finish(&gates, &mut desk, &mut outputs));
     outcome.or_else(|error| match error.downcast_ref() {
