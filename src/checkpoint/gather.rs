@@ -45,13 +45,15 @@ fn take_file(path: &Path, found: &mut Found) -> Result<(), CheckpointError> {
     let shard = Shard::open(path, &is_wanted)?;
     let number = found.shards.len();
     found.total += shard.total;
-    for stored in shard.entries.keys() {
-        if let Some(canonical) = canonical(stored) {
-            insert(found, canonical, &shard, number, stored)?;
-        }
-    }
+    let taken = shard.entries.keys().try_for_each(|stored| {
+        let named = canonical(stored);
+        named.map_or(Ok(()), |canonical| {
+            insert(found, canonical, &shard, number, stored)
+        })
+    });
+    // Whatever is wrong with one of its tensors, those before it are of this number.
     found.shards.push(shard);
-    Ok(())
+    taken
 }
 
 /// A directory of shards with an index.
@@ -162,17 +164,18 @@ fn take_shard(
         )));
     };
     let number = found.shards.len();
-    let mut absent = None;
+    let mut first_trouble = None;
     for wanted in wanted {
         let needed = wanted.is_needed(layers);
         let Wanted { stored, canonical } = wanted;
-        if shard.entries.contains_key(stored) {
+        let taken = if shard.entries.contains_key(stored) {
             insert(found, canonical, &shard, number, stored)
-                .map_err(|error| ShardTrouble::new(error, needed))?;
         } else {
             let (tensor, shard) = (stored.to_owned(), path.clone());
-            let error = CheckpointError::TensorAbsent { tensor, shard };
-            absent.get_or_insert(ShardTrouble::new(error, needed));
+            Err(CheckpointError::TensorAbsent { tensor, shard })
+        };
+        if let Err(error) = taken {
+            first_trouble.get_or_insert(ShardTrouble::new(error, needed));
         }
     }
     for stored in shard
@@ -189,7 +192,7 @@ fn take_shard(
         }
     }
     found.shards.push(shard);
-    absent.map_or(Ok(()), Err)
+    first_trouble.map_or(Ok(()), Err)
 }
 
 fn shard_absent(index_path: &Path, index: &Index, file: &str, tensor: &str) -> CheckpointError {
@@ -231,20 +234,22 @@ fn insert(
             .into_owned(),
         place: Place::Shard(number),
     };
-    let file = located.file.clone();
     let tensors = match canonical.stack {
         Stack::Main => &mut found.tensors,
         Stack::Mtp => &mut found.mtp,
     };
-    match tensors.insert(canonical.name.clone(), located) {
-        None => Ok(()),
+    match tensors.get(&canonical.name) {
+        None => {
+            tensors.insert(canonical.name, located);
+            Ok(())
+        }
         Some(first) if first.stored == stored => Err(CheckpointError::InTwoFiles {
-            tensor: first.stored,
-            first: first.file,
-            second: file,
+            tensor: first.stored.clone(),
+            first: first.file.clone(),
+            second: located.file,
         }),
         Some(first) => Err(CheckpointError::Ambiguous {
-            first: first.stored,
+            first: first.stored.clone(),
             second: stored.to_owned(),
             canonical: canonical.name,
         }),

@@ -89,6 +89,10 @@ pub mod formats {
     };
 }
 
+use std::path::PathBuf;
+
+use sha2::Digest;
+
 use layers::{evidence, set_mtp_aside};
 use locate::{Found, Located, Place, Strictness};
 use names::HC_PARTS;
@@ -219,14 +223,17 @@ impl Checkpoint {
         self.found.commit.as_deref()
     }
 
-    /// What tells this checkpoint from another of the same name, without reading all of it: a digest of name, type,
-    /// shape and first bytes of every tensor of interest.
+    /// What tells this checkpoint from another of the same name, without reading all of it: a digest of the model's
+    /// constants, and of name, type, shape and first bytes of every tensor of interest.
     ///
     /// # Errors
     ///
     /// If a tensor cannot be read.
     pub fn fingerprint(&self) -> Result<String, CheckpointError> {
         let mut samples = Digests::default();
+        samples.add("config.json", "", &[], |digest| {
+            digest.update(format!("{:?}", self.model));
+        });
         for (name, located) in &self.found.tensors {
             if let Place::Shard(number) = located.place {
                 let shard = self.found.shards.get(number);
@@ -301,7 +308,7 @@ impl Checkpoint {
             (Place::Shard(number), _) if *number < self.found.shards.len() => {
                 let shard = &self.found.shards[*number];
                 let Some(entry) = shard.entries.get(&located.stored) else {
-                    return Ok(());
+                    return Err(nowhere(located));
                 };
                 let length = entry.end - entry.begin;
                 buffer.resize(PIECE.min(length as usize), 0);
@@ -315,7 +322,15 @@ impl Checkpoint {
                 Ok(())
             }
             // A place is made together with the shard or generator that it names.
-            _ => Ok(()),
+            _ => Err(nowhere(located)),
         }
+    }
+}
+
+/// A tensor that is not where it was found.
+fn nowhere(located: &Located) -> CheckpointError {
+    CheckpointError::TensorAbsent {
+        tensor: located.stored.clone(),
+        shard: PathBuf::from(&located.file),
     }
 }

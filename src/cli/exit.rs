@@ -5,7 +5,7 @@ pub const GOOD: u8 = 0;
 /// A gate, bound, certificate or verify check failed, or a variant is broken: NaN and infinities
 /// never pass.
 pub const CHECK_FAILED: u8 = 1;
-/// Bad usage or bad input; nothing was written.
+/// Bad usage or bad input; no report was written.
 pub const BAD_INPUT: u8 = 2;
 /// A CUDA device was asked for, and it, its driver or its compiler is missing or does not work.
 pub const NO_DEVICE: u8 = 3;

@@ -93,7 +93,11 @@ pub fn run(args: &GateArgs) -> anyhow::Result<ExitCode> {
 fn deliver(args: &GateArgs, bytes: &[u8]) -> anyhow::Result<()> {
     match &args.output {
         None => print::bytes(bytes),
-        Some(path) => Ok(write::write_whole(path, |out| out.write_all(bytes))?),
+        Some(path) => {
+            write::write_whole(path, |out| out.write_all(bytes))?;
+            print::note(false, &format!("wrote {}", path.display()));
+            Ok(())
+        }
     }
 }
 

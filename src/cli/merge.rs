@@ -1,7 +1,11 @@
 //! `ulpdrift merge`: the parts of a run, joined.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
+use anyhow::bail;
 use clap::Args;
 
 use super::{
@@ -21,9 +25,9 @@ use crate::{
 /// The parts are those of one command with --part 1/n to --part n/n, in any order, on one machine or several of a kind. What comes out is the report of the run in one go.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = "Examples:\n  \
-    ulpdrift merge part-*/report.json                    the table of the whole run\n  \
-    ulpdrift merge part-*/report.json --out report       its CSV and JSON\n  \
-    ulpdrift merge part-*/report.json --gate limits.toml exit 1 if a limit is breached")]
+    ulpdrift merge part-*/report.json                     the table of the whole run\n  \
+    ulpdrift merge part-*/report.json --out report        its CSV and JSON\n  \
+    ulpdrift merge part-*/report.json --gate limits.toml  exit 1 if a limit is breached")]
 pub struct MergeArgs {
     /// The reports of all parts: the report.json that `ulpdrift run --part` wrote.
     #[arg(required = true, value_name = "REPORT")]
@@ -51,6 +55,30 @@ pub struct MergeArgs {
     pub quiet: bool,
 }
 
+/// Refuses a folder that has one of the parts: the report of the whole would take its place.
+fn keep_parts(args: &MergeArgs) -> anyhow::Result<()> {
+    let Some(out) = &args.out else {
+        return Ok(());
+    };
+    let taken = |path: &&PathBuf| {
+        let folder = if path.is_dir() {
+            Some(path.as_path())
+        } else {
+            path.parent()
+        };
+        let folder = folder.and_then(|folder| Path::new(".").join(folder).canonicalize().ok());
+        folder.is_some() && folder == out.canonicalize().ok()
+    };
+    match args.reports.iter().find(taken) {
+        None => Ok(()),
+        Some(part) => bail!(
+            "--out {}: {} is there, and the report of the whole would take its place; name another directory",
+            out.display(),
+            part.display()
+        ),
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -64,6 +92,7 @@ pub fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
         })
     };
     let sources = args.reports.iter().map(source).collect::<Result<_, _>>()?;
+    keep_parts(args)?;
     let limits = gates.verdict_limits();
     let mut report = join(sources, &limits)?;
     report.gates = gates.apply(&report)?;

@@ -56,8 +56,13 @@ pub fn next(report: &Report, limits: &VerdictLimits, json: Option<&Path>) -> Opt
 
 /// How a part of a run comes to a whole one.
 fn complete(part: &Part, json: Option<&Path>) -> String {
+    let is_kept = json.is_some();
     if !part.missing.is_empty() {
-        return "the same command with --resume goes on where this run was interrupted".to_owned();
+        return match is_kept {
+            true => "the same command with --resume goes on where this run was interrupted",
+            false => "with --out DIR, --resume can go on where a run was interrupted",
+        }
+        .to_owned();
     }
     let own = json.map_or_else(|| Path::new(FOLDER).join("report.json"), Path::to_owned);
     format!(

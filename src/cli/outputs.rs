@@ -23,7 +23,7 @@ use crate::{
 
 /// Files of `--out`.
 const CSV: &str = "report.csv";
-const JSON: &str = "report.json";
+const JSON: &str = json::FILE;
 const MD: &str = "report.md";
 const JUNIT: &str = "junit.xml";
 const HTML: &str = "report.html";
@@ -93,13 +93,13 @@ impl<'a> Outputs<'a> {
     ///
     /// # Errors
     /// A folder that cannot be written, or has tensors.
-    pub fn and_dump(mut self, dir: &Path, is_begun: bool, origin: Origin) -> anyhow::Result<Self> {
+    pub fn dump_into(&mut self, dir: &Path, is_begun: bool, origin: Origin) -> anyhow::Result<()> {
         if !is_begun {
             refuse_tensors(dir)?;
         }
         let dir = OutputDir::prepare(dir, &[]).context("--dump")?;
         self.dump = Some(Dump::new(dir, origin));
-        Ok(self)
+        Ok(())
     }
 
     /// Lets the tensors written so far stay: their cases are kept.

@@ -35,7 +35,10 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let page = html::render(&report);
     match args.output.as_path() {
         path if path == Path::new("-") => print::result(&page)?,
-        path => write::write_whole(path, |out| out.write_all(page.as_bytes()))?,
+        path => {
+            write::write_whole(path, |out| out.write_all(page.as_bytes()))?;
+            print::note(false, &format!("wrote {}", path.display()));
+        }
     }
     Ok(ExitCode::from(exit::GOOD))
 }

@@ -56,10 +56,13 @@ pub fn render(diff: &Diff<'_>, [a, b]: [Side<'_>; 2], layout: Layout) -> String 
 
 fn title(letter: &str, side: Side<'_>, width: usize) -> String {
     let run = &side.report.run;
+    let part = side.report.part.as_ref();
+    let part = part.map(|part| format!(" · {}", part.headline()));
     let line = format!(
-        "{letter}: {}: {} weights · {} {} · {} rows",
+        "{letter}: {}: {} weights{} · {} {} · {} rows",
         side.name,
         run.checkpoint.kind.shout(),
+        part.unwrap_or_default(),
         run.backend.name,
         run.backend.arch,
         side.report.records.len()

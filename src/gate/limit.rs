@@ -1,13 +1,13 @@
 //! One limit, applied to every row it matches.
 
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 use super::{GateError, Limit, Ratio, baseline::Pair};
 use crate::{
     measure::value::Value,
     report::{
-        Better, Breach, GateOutcome, Improvement, Matcher, Measures, Record, Report, number::exact,
-        reproduce, reproduce_timed,
+        Better, Breach, GateOutcome, Improvement, Key, Matcher, Measures, Record, Report,
+        number::exact, reproduce, reproduce_timed,
     },
 };
 
@@ -29,14 +29,15 @@ pub(super) fn apply(
 ) -> Result<GateOutcome, GateError> {
     let check = limit.to_string();
     let is_meant = |record: &&Record| Matcher::all_match(&limit.matchers, &record.key);
-    let rows: Vec<&Record> = report.records.iter().filter(is_meant).collect();
-    if rows.is_empty() {
+    let matched: Vec<&Record> = report.records.iter().filter(is_meant).collect();
+    if matched.is_empty() {
         return Err(GateError::Unmatched {
             origin: origin.to_owned(),
             line: limit.line,
             check,
         });
     }
+    let rows = of_the_measure(matched, limit.measure, report);
     let mut outcome = GateOutcome {
         check,
         passed: true,
@@ -104,6 +105,27 @@ impl Failure {
 
 /// What a time comes to: only rows of stage `dot` of suite `mix` have it, and only if it was asked for.
 const TIMES: [&str; 3] = ["time_us", "gb_per_s", "copy_share"];
+
+/// Those rows whose kind has the measure at all: a selection has a recall and its logits have none, but of rows of one
+/// kind the one that lacks it fails. Where no kind has it, all of them.
+fn of_the_measure<'a>(rows: Vec<&'a Record>, measure: &str, report: &Report) -> Vec<&'a Record> {
+    let kind = |record: &Record| {
+        let Key {
+            suite, stage, k_at, ..
+        } = &record.key;
+        (suite.clone(), stage.clone(), k_at.is_some())
+    };
+    let records = report.records.iter();
+    let having = records.filter(|record| record.measures.get(measure).is_some());
+    let kinds: HashSet<_> = having.map(kind).collect();
+    match rows.iter().any(|row| kinds.contains(&kind(row))) {
+        true => rows
+            .into_iter()
+            .filter(|row| kinds.contains(&kind(row)))
+            .collect(),
+        false => rows,
+    }
+}
 
 fn absent(measure: &str, report: &Report, record: &Record) -> Breach {
     let key = &record.key;

@@ -473,3 +473,45 @@ fn a_sweep_over_splits_is_reproduced_with_its_first_count() {
 fn nothing_checked_is_not_a_pass() {
     assert!(!passed(&[]));
 }
+
+/// The example of the design: a limit on a selection's measure at one k, beside rows of the same k that say what lies
+/// further down.
+#[test]
+fn a_limit_is_of_the_kinds_of_rows_that_have_its_measure() {
+    let row = |stage: &str, k: Option<u32>, k_at: Option<u32>, recall: Option<f64>| {
+        let mut record = fixtures::record("fp8", 2, "attn", stage, 1e-2);
+        record.key.suite = "indexer".to_owned();
+        (record.key.site, record.key.k, record.key.k_at) = (None, k, k_at);
+        record.measures.tie_adjusted_recall = recall.map(Value);
+        record
+    };
+    let rows = |recall: Option<f64>| {
+        let mut other = row("top_k", Some(512), None, Some(0.9));
+        other.key.variant = "fp32".to_owned();
+        fixtures::report(vec![
+            row("logits", None, None, None),
+            row("top_k", Some(512), None, recall),
+            row("top_k", Some(512), Some(1024), None),
+            other,
+        ])
+    };
+    let judge = |text: &str, recall| {
+        let limit =
+            format!("limit = [{{ suite = 'indexer', variant = 'fp8', {text}, min = 0.8 }}]");
+        let thresholds = Thresholds::parse(&limit, Path::new("gate.toml")).unwrap();
+        let outcomes = evaluate(&thresholds, &rows(recall), None).unwrap();
+        (passed(&outcomes), outcomes[0].matched)
+    };
+    for fields in [
+        "measure = 'tie_adjusted_recall'",
+        "k = 512, measure = 'tie_adjusted_recall'",
+    ] {
+        assert_eq!(judge(fields, Some(0.9)), (true, 1), "{fields}");
+        assert_eq!(judge(fields, Some(0.7)), (false, 1), "{fields}");
+        // One that lost it is no row of another kind.
+        assert_eq!(judge(fields, None), (false, 1), "{fields}");
+    }
+    // Named, a kind without it fails.
+    let logits = "stage = 'logits', measure = 'tie_adjusted_recall'";
+    assert_eq!(judge(logits, Some(0.9)), (false, 1));
+}

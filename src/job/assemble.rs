@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use thiserror::Error;
+
 use crate::{
     report::{
-        DuplicateKey, Found, Host, Records, Report, SCHEMA_VERSION,
+        DuplicateKey, Found, Host, Records, Report, SCHEMA_VERSION, Skipped,
         part::{CaseName, Finished, Head, Part, Share},
     },
     suite::{chain::forecast::forecasts, fault::findings::findings},
@@ -17,17 +19,44 @@ pub fn sort(head: &Head, finished: &mut [Finished]) {
     finished.sort_by_key(|one| places.get(&one.case).copied());
 }
 
+/// Why what cases found makes no report.
+#[derive(Debug, Error)]
+pub enum AssembleError {
+    /// Rows that cannot stand in one report.
+    #[error(transparent)]
+    Duplicate(#[from] DuplicateKey),
+    /// A tensor that two cases have read differently.
+    #[error(
+        "{tensor} was not the same when {case} was measured as before: the checkpoint has changed in between; measure all of it again"
+    )]
+    OtherWeights {
+        /// Its name.
+        tensor: String,
+        /// The later case.
+        case: CaseName,
+    },
+    /// A suite whose cases were all left out.
+    #[error("suite {suite} has nothing to run: {why}; leave the suite out")]
+    NothingToRun {
+        /// Its name.
+        suite: String,
+        /// Why, of the first case that says so.
+        why: String,
+    },
+}
+
 /// The report of a whole run.
 ///
 /// # Errors
-/// If two rows have one key.
+/// If two rows have one key, two cases have read different weights, or a suite has no row.
 pub fn whole(
     head: Head,
     finished: Vec<Finished>,
     limits: &VerdictLimits,
     host: Option<Host>,
-) -> Result<Report, DuplicateKey> {
-    let Together { found, compiled } = Together::of(finished);
+) -> Result<Report, AssembleError> {
+    require_rows(&finished)?;
+    let Together { found, compiled } = Together::of(finished)?;
     let mut verdicts = verdict::judge(&found.records, &found.non_finite, &found.yardstick, limits);
     let mut diagnoses = found.diagnoses.clone();
     verdict::explain(&mut verdicts, &diagnoses);
@@ -42,15 +71,15 @@ pub fn whole(
 /// could change it.
 ///
 /// # Errors
-/// If two rows have one key.
+/// If two rows have one key, or two cases have read different weights.
 pub fn part(
     head: Head,
     share: Share,
     mut finished: Vec<Finished>,
     missing: Vec<CaseName>,
     host: Option<Host>,
-) -> Result<Report, DuplicateKey> {
-    let Together { found, compiled } = Together::of(finished.clone());
+) -> Result<Report, AssembleError> {
+    let Together { found, compiled } = Together::of(finished.clone())?;
     // Their rows are those of the report.
     finished
         .iter_mut()
@@ -72,17 +101,43 @@ struct Together {
 }
 
 impl Together {
-    fn of(finished: Vec<Finished>) -> Self {
+    fn of(finished: Vec<Finished>) -> Result<Self, AssembleError> {
         let mut found = Found::default();
         let mut compiled: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for one in finished {
+            if let Some(tensor) = found.read.digests.conflict(&one.found.read.digests) {
+                return Err(AssembleError::OtherWeights {
+                    tensor: tensor.to_owned(),
+                    case: one.case,
+                });
+            }
             found.extend(one.found);
             for (file, macros) in one.compiled {
                 compiled.entry(file).or_default().extend(macros);
             }
         }
-        Self { found, compiled }
+        Ok(Self { found, compiled })
     }
+}
+
+/// A suite that was asked for and has no row, known bugs apart, was not what was meant.
+fn require_rows(finished: &[Finished]) -> Result<(), AssembleError> {
+    for suite in finished.chunk_by(|a, b| a.case.suite == b.case.suite) {
+        let mut rows = suite.iter().flat_map(|one| &one.found.records);
+        if rows.any(|row| row.key.fault.is_none()) {
+            continue;
+        }
+        let mut skipped = suite.iter().flat_map(|one| &one.found.read.skipped);
+        let why = skipped.next().map_or_else(
+            || "none of its cases has a row".to_owned(),
+            |Skipped { what, why }| format!("{what}: {why}"),
+        );
+        return Err(AssembleError::NothingToRun {
+            suite: suite[0].case.suite.clone(),
+            why,
+        });
+    }
+    Ok(())
 }
 
 /// Everything that follows from the rows alone.

@@ -47,13 +47,23 @@ pub fn difference(here: &Head, there: &Head) -> Option<String> {
     if here.run.backend != there.run.backend {
         return Some(named("the backend", &backend(here), &backend(there)));
     }
-    if here.run.checkpoint != there.run.checkpoint || here.fingerprints != there.fingerprints {
-        return Some("the checkpoint or the file of inputs has changed in between".to_owned());
+    let commit = |head: &Head| head.run.checkpoint.revision.clone().unwrap_or_default();
+    if commit(here) != commit(there) {
+        return Some(named(
+            "the commit of the model",
+            &commit(here),
+            &commit(there),
+        ));
     }
-    if here.recipes != there.recipes {
-        return Some("the recipes are others".to_owned());
+    if here.run.checkpoint != there.run.checkpoint || here.fingerprints != there.fingerprints {
+        return Some("the checkpoint, the file of inputs, a kernel or NVIDIA_TF32_OVERRIDE has changed in between".to_owned());
+    }
+    let mut names = here.recipes.keys().chain(there.recipes.keys());
+    if let Some(name) = names.find(|&name| here.recipes.get(name) != there.recipes.get(name)) {
+        return Some(format!("recipe '{}' is another", printable(name)));
     }
     let only = |a: &[CaseName], b: &[CaseName]| -> Vec<CaseName> {
+        let b: BTreeSet<&CaseName> = b.iter().collect();
         a.iter().filter(|case| !b.contains(case)).cloned().collect()
     };
     let more = only(&here.cases, &there.cases);

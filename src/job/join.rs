@@ -1,14 +1,17 @@
 //! The parts of a run, joined.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use thiserror::Error;
 
-use super::{assemble, identity};
+use super::{
+    assemble::{self, AssembleError},
+    identity,
+};
 use crate::{
     checkpoint::Digests,
     report::{
-        DuplicateKey, Host, Report, Skipped,
+        Host, Report,
         part::{CaseName, Finished, Head, Part, Share, some},
     },
     verdict::VerdictLimits,
@@ -43,6 +46,14 @@ pub enum JoinError {
         found: u64,
         /// Rows of its cases.
         expected: u64,
+    },
+    /// A part that there cannot be.
+    #[error("{name} says that it is part {share}; run that part again")]
+    NoShare {
+        /// The report.
+        name: String,
+        /// What it says.
+        share: Share,
     },
     /// Parts of different runs.
     #[error(
@@ -102,32 +113,30 @@ pub enum JoinError {
         /// What is missing, and what to do.
         missing: String,
     },
-    /// A suite whose cases were all left out.
-    #[error("suite {suite} has nothing to run: {what}: {why}; leave the suite out")]
-    NothingToRun {
-        /// The suite.
-        suite: String,
-        /// The first case.
-        what: String,
-        /// Why it was left out.
-        why: String,
-    },
-    /// Rows that cannot stand in one report.
+    /// What all parts found makes no report.
     #[error(transparent)]
-    Duplicate(#[from] DuplicateKey),
+    Assemble(#[from] AssembleError),
 }
 
 /// The report of the whole run: the bytes that a run in one go would have had, but for the host.
 ///
 /// # Errors
 /// If the reports are not all the parts of one run, each once and finished.
-pub fn join(sources: Vec<Source>, limits: &VerdictLimits) -> Result<Report, JoinError> {
+pub fn join(mut sources: Vec<Source>, limits: &VerdictLimits) -> Result<Report, JoinError> {
+    // Part 1 of 1 is all of it.
+    if let [Source { report, .. }] = sources.as_slice()
+        && report.part.is_none()
+    {
+        return Ok(sources.remove(0).report);
+    }
     let hosts = sources.iter().map(|source| source.report.host.clone());
     let host = together(hosts.collect());
     let mut parts = Vec::new();
     for source in sources {
         parts.push(Opened::of(source)?);
     }
+    // Whatever order they are named in, what is recorded is of the first part.
+    parts.sort_by_key(|own: &Opened| own.part.share.number);
     let Some(first) = parts.first() else {
         return Err(JoinError::Missing {
             missing: "no report is named; name the reports of every part".to_owned(),
@@ -141,7 +150,6 @@ pub fn join(sources: Vec<Source>, limits: &VerdictLimits) -> Result<Report, Join
         finished.extend(part.part.finished);
     }
     assemble::sort(&head, &mut finished);
-    require_rows(&finished)?;
     Ok(assemble::whole(head, finished, limits, host)?)
 }
 
@@ -159,6 +167,10 @@ impl Opened {
         let Some(mut part) = report.part else {
             return Err(JoinError::NoPart { name });
         };
+        if !part.share.is_valid() {
+            let share = part.share;
+            return Err(JoinError::NoShare { name, share });
+        }
         let rows = part.finished.iter().map(|one| one.rows);
         let expected = rows.fold(0, u64::saturating_add);
         let found = report.records.len() as u64;
@@ -186,7 +198,7 @@ impl Opened {
 
 /// Every part has to be of the run of the first, with cases of its own and the same weights.
 fn check(parts: &[Opened], first: &Opened) -> Result<(), JoinError> {
-    for (number, own) in parts.iter().enumerate() {
+    for own in parts {
         if let Some(difference) = identity::difference(&first.part.head, &own.part.head) {
             return Err(JoinError::OtherRun {
                 name: own.name.clone(),
@@ -214,48 +226,33 @@ fn check(parts: &[Opened], first: &Opened) -> Result<(), JoinError> {
                 case: stray.case.clone(),
             });
         }
-        for before in &parts[..number] {
-            check_pair(own, before)?;
+    }
+    check_together(parts)
+}
+
+/// No case of two reports, and no tensor that two of them have read differently.
+fn check_together(parts: &[Opened]) -> Result<(), JoinError> {
+    let mut cases: HashMap<&CaseName, &str> = HashMap::new();
+    let mut digests = Digests::default();
+    for own in parts {
+        for one in &own.part.finished {
+            if let Some(other) = cases.insert(&one.case, &own.name) {
+                return Err(JoinError::Overlap {
+                    name: own.name.clone(),
+                    case: one.case.clone(),
+                    other: other.to_owned(),
+                });
+            }
         }
-        check_twice(own)?;
+        if let Some(tensor) = own.digests.conflict(&digests) {
+            return Err(JoinError::OtherWeights {
+                name: own.name.clone(),
+                tensor: tensor.to_owned(),
+            });
+        }
+        digests.extend(&own.digests);
     }
     Ok(())
-}
-
-/// A report that somebody has put together by hand may have a case twice.
-fn check_twice(own: &Opened) -> Result<(), JoinError> {
-    let mut seen = BTreeSet::new();
-    match own.part.finished.iter().find(|one| !seen.insert(&one.case)) {
-        None => Ok(()),
-        Some(one) => Err(JoinError::Overlap {
-            name: own.name.clone(),
-            case: one.case.clone(),
-            other: "it".to_owned(),
-        }),
-    }
-}
-
-fn check_pair(own: &Opened, before: &Opened) -> Result<(), JoinError> {
-    let theirs: BTreeSet<&CaseName> = before.part.finished.iter().map(|one| &one.case).collect();
-    let twice = own
-        .part
-        .finished
-        .iter()
-        .find(|one| theirs.contains(&one.case));
-    if let Some(twice) = twice {
-        return Err(JoinError::Overlap {
-            name: own.name.clone(),
-            case: twice.case.clone(),
-            other: before.name.clone(),
-        });
-    }
-    match own.digests.conflict(&before.digests) {
-        None => Ok(()),
-        Some(tensor) => Err(JoinError::OtherWeights {
-            name: own.name.clone(),
-            tensor: tensor.to_owned(),
-        }),
-    }
 }
 
 /// Every case of the run has to be there.
@@ -306,24 +303,6 @@ fn require_all(parts: &[Opened], head: &Head, share: Share) -> Result<(), JoinEr
             why.join(", and ")
         ),
     })
-}
-
-/// A suite of which every case was left out ends a run in one go, and parts of one.
-fn require_rows(finished: &[Finished]) -> Result<(), JoinError> {
-    for suite in finished.chunk_by(|a, b| a.case.suite == b.case.suite) {
-        let mut skipped = suite.iter().flat_map(|one| &one.found.read.skipped);
-        if suite.iter().any(|one| !one.found.records.is_empty()) {
-            continue;
-        }
-        if let Some(Skipped { what, why }) = skipped.next() {
-            return Err(JoinError::NothingToRun {
-                suite: suite[0].case.suite.clone(),
-                what: what.clone(),
-                why: why.clone(),
-            });
-        }
-    }
-    Ok(())
 }
 
 /// The machine of all parts and their time together; nothing where they ran on different ones.

@@ -2,7 +2,7 @@
 //!
 //! A text file, a JSON object per line. The first line says which run it is:
 //! ```text
-//! {"journal":1,"share":{"number":1,"of":1},"head":{…}}
+//! {"journal":1,"share":{"number":1,"of":1},"dump":"tensors","head":{…}}
 //! {"case":{"suite":"mix","place":"L0.attn"},"seconds":0.31,"rows":42,"found":{…}}
 //! ```
 //! Every further line is a case that is finished, written in one go and flushed to the disk before the next begins. A
@@ -10,8 +10,10 @@
 //! the file, so that no two runs write into one folder; the system lifts it with the process.
 
 use std::{
+    collections::HashSet,
     fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -19,7 +21,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::identity;
-use crate::report::part::{Finished, Head, Share};
+use crate::report::{
+    part::{CaseName, Finished, Head, Share},
+    printable,
+};
 
 /// Its name in the folder of the report.
 pub const NAME: &str = "report.journal";
@@ -45,10 +50,12 @@ pub enum JournalError {
         cases: usize,
     },
     /// It is of another run.
-    #[error("{} is of another run: {difference}; repeat the command that it is of, or remove that file", path.display())]
+    #[error("{} is of another run, `{command}`: {difference}; repeat that command with --resume, or remove that file", path.display())]
     OtherRun {
         /// The file.
         path: PathBuf,
+        /// The command of that run.
+        command: String,
         /// What is different.
         difference: String,
     },
@@ -70,13 +77,36 @@ pub enum JournalError {
     },
 }
 
+/// Which run a journal is of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Whose {
+    /// Which part of the run.
+    pub share: Share,
+    /// Where its tensors go: those of finished cases are there already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dump: Option<String>,
+    /// The run.
+    pub head: Head,
+}
+
 /// The first line.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Opening {
     journal: u32,
-    share: Share,
-    head: Head,
+    #[serde(flatten)]
+    whose: Whose,
+}
+
+/// What a journal is opened with.
+#[derive(Debug)]
+pub struct Opened {
+    /// Where further cases go.
+    pub journal: Journal,
+    /// What is finished.
+    pub finished: Vec<Finished>,
+    /// Whether it is the run that was there: what else it has written is its own.
+    pub is_resumed: bool,
 }
 
 /// A journal that is being written.
@@ -93,12 +123,7 @@ impl Journal {
     ///
     /// # Errors
     /// If it is of another run, is being written, holds what would be lost, or cannot be written.
-    pub fn open(
-        folder: &Path,
-        head: &Head,
-        share: Share,
-        resume: bool,
-    ) -> Result<(Self, Vec<Finished>), JournalError> {
+    pub fn open(folder: &Path, whose: &Whose, resume: bool) -> Result<Opened, JournalError> {
         let path = folder.join(NAME);
         let failed = |source| JournalError::File {
             path: path.clone(),
@@ -107,20 +132,31 @@ impl Journal {
         let mut file = locked(&path)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
-        let (finished, length) = match Lines::of(&text, &path)? {
-            None => (Vec::new(), 0),
-            Some(lines) if lines.finished.is_empty() => (Vec::new(), 0),
-            Some(lines) if resume => {
-                lines.must_be_of(head, share, &path)?;
-                (lines.finished, lines.length)
-            }
-            Some(lines) => {
+        let kept = match Lines::of(&text, &path)? {
+            Some(lines) if !lines.finished.is_empty() && !resume => {
                 return Err(JournalError::Unfinished {
                     cases: lines.finished.len(),
                     path,
                 });
             }
+            Some(lines) if resume => match lines.difference(whose) {
+                None => Some(lines),
+                // Nothing is lost with it.
+                Some(_) if lines.finished.is_empty() => None,
+                Some(difference) => {
+                    let command = printable(&lines.opening.whose.head.run.command.join(" "));
+                    return Err(JournalError::OtherRun {
+                        path,
+                        command,
+                        difference,
+                    });
+                }
+            },
+            _ => None,
         };
+        let is_resumed = kept.is_some();
+        let (finished, length) =
+            kept.map_or((Vec::new(), 0), |lines| (lines.finished, lines.length));
         // What was cut short goes.
         file.set_len(length).map_err(failed)?;
         file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -132,12 +168,15 @@ impl Journal {
         if length == 0 {
             let opening = Opening {
                 journal: VERSION,
-                share,
-                head: head.clone(),
+                whose: whose.clone(),
             };
             journal.line(&opening).map_err(failed)?;
         }
-        Ok((journal, finished))
+        Ok(Opened {
+            journal,
+            finished,
+            is_resumed,
+        })
     }
 
     /// Keeps a finished case.
@@ -153,13 +192,20 @@ impl Journal {
         Ok(())
     }
 
+    /// Writes a whole line or nothing: half of one in the middle would spoil those behind it.
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
-        self.file.write_all(&bytes)?;
-        // A file system that cannot flush still has what a killed process wrote.
-        let _ = self.file.sync_data();
-        Ok(())
+        let before = self.file.stream_position()?;
+        let written = self
+            .file
+            .write_all(&bytes)
+            .and_then(|()| flushed(&self.file));
+        if written.is_err() {
+            self.file.set_len(before)?;
+            self.file.seek(SeekFrom::Start(before))?;
+        }
+        written
     }
 
     /// Where it is, if anything is finished: it stays then.
@@ -183,6 +229,29 @@ impl Drop for Journal {
     }
 }
 
+/// Flushes a file to its disk. A file system that knows no such thing still has what a killed process wrote.
+fn flushed(file: &File) -> io::Result<()> {
+    match file.sync_data() {
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::Unsupported | ErrorKind::InvalidInput
+            ) =>
+        {
+            Ok(())
+        }
+        outcome => outcome,
+    }
+}
+
+/// Whether a path leads to the file that is open.
+fn leads_to(path: &Path, file: &File) -> bool {
+    let (Ok(there), Ok(here)) = (fs::metadata(path), file.metadata()) else {
+        return false;
+    };
+    (there.dev(), there.ino()) == (here.dev(), here.ino())
+}
+
 /// Opens the file, and locks it as long as it is open.
 fn locked(path: &Path) -> Result<File, JournalError> {
     let failed = |source| JournalError::File {
@@ -204,7 +273,7 @@ fn locked(path: &Path) -> Result<File, JournalError> {
             Err(TryLockError::Error(_)) => return Ok(file),
         }
         // Whoever had it before may have removed it meanwhile.
-        if path.exists() {
+        if leads_to(path, &file) {
             return Ok(file);
         }
     }
@@ -263,27 +332,34 @@ impl Lines {
         }))
     }
 
-    fn must_be_of(&self, head: &Head, share: Share, path: &Path) -> Result<(), JournalError> {
-        let other = |difference| JournalError::OtherRun {
-            path: path.to_owned(),
-            difference,
-        };
-        if let Some(difference) = identity::difference(head, &self.opening.head) {
-            return Err(other(difference));
+    /// In words, what keeps them from being those of a run; nothing if they are.
+    fn difference(&self, whose: &Whose) -> Option<String> {
+        let there = &self.opening.whose;
+        if let Some(difference) = identity::difference(&whose.head, &there.head) {
+            return Some(difference);
         }
-        if self.opening.share != share {
-            let there = self.opening.share;
-            return Err(other(format!(
-                "it is part {there}, and this is part {share}"
-            )));
+        if there.share != whose.share {
+            return Some(format!(
+                "it is part {}, and this is part {}",
+                there.share, whose.share
+            ));
         }
-        let stray = self
-            .finished
-            .iter()
-            .find(|one| !head.cases.contains(&one.case));
-        match stray {
-            None => Ok(()),
-            Some(stray) => Err(other(format!("it has {}", stray.case))),
+        if there.dump != whose.dump {
+            let named = |dump: &Option<String>| {
+                let quoted = |dir: &String| format!("'{}'", printable(dir));
+                dump.as_ref().map_or_else(|| "not given".to_owned(), quoted)
+            };
+            return Some(format!(
+                "--dump is {} here and {} there",
+                named(&whose.dump),
+                named(&there.dump)
+            ));
         }
+        let mut left: HashSet<&CaseName> = whose.head.cases.iter().collect();
+        let stray = self.finished.iter().find(|one| !left.remove(&one.case));
+        stray.map(|stray| {
+            let case = &stray.case;
+            format!("it has {case}, which is no case of this one or stands there twice")
+        })
     }
 }

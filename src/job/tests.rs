@@ -8,7 +8,7 @@ use std::{
 use super::{
     assemble,
     join::{Source, join},
-    journal::{self, Journal},
+    journal::{self, Journal, Whose},
 };
 use crate::{
     checkpoint::Digests,
@@ -190,7 +190,7 @@ fn parts_that_do_not_belong_together_are_refused() {
         (other_weights, "has changed"),
         (other_source, "'elsewhere'"),
         (other_arch, "the backend is"),
-        (other_recipe, "the recipes are others"),
+        (other_recipe, "recipe 'mine' is another"),
         (other_cases, "it has mix L2.attn besides"),
     ] {
         assert_not_joined(
@@ -209,6 +209,10 @@ fn parts_that_do_not_belong_together_are_refused() {
     assert_not_joined(
         vec![first(), part(2, 2, &["L7.attn"], &[])],
         &["mix L7.attn, which is no case of its run"],
+    );
+    assert_not_joined(
+        vec![first(), part(3, 2, &["L1.attn"], &[])],
+        &["p3.json says that it is part 3 of 2"],
     );
     let plain = Source {
         name: "p2.json".to_owned(),
@@ -257,8 +261,19 @@ fn a_suite_without_a_row_ends_like_a_run_in_one_go() {
     assert_not_joined(sources, &["suite mix has nothing to run: L0.attn: no x"]);
 }
 
+fn whose(head: &Head) -> Whose {
+    Whose {
+        share: Share::WHOLE,
+        dump: None,
+        head: head.clone(),
+    }
+}
+
 fn open(dir: &Path, head: &Head, resume: bool) -> Result<(Journal, Vec<Finished>), String> {
-    Journal::open(dir, head, Share::WHOLE, resume).map_err(|error| error.to_string())
+    let opened = Journal::open(dir, &whose(head), resume);
+    let opened = opened.map_err(|error| error.to_string())?;
+    assert!(opened.finished.is_empty() || opened.is_resumed);
+    Ok((opened.journal, opened.finished))
 }
 
 /// A journal of two cases, and where it is.
@@ -339,11 +354,22 @@ fn nothing_finished_is_lost_by_beginning_anew() {
         said.contains("--tokens is '9' here and not given there"),
         "{said}"
     );
-    let share = Share { number: 1, of: 2 };
-    let said = Journal::open(dir.path(), &head(), share, true).unwrap_err();
+    let mut other = whose(&head());
+    other.share = Share { number: 1, of: 2 };
+    let said = Journal::open(dir.path(), &other, true)
+        .unwrap_err()
+        .to_string();
     assert!(
-        said.to_string()
-            .contains("it is part 1 of 1, and this is part 1 of 2"),
+        said.contains("it is part 1 of 1, and this is part 1 of 2"),
+        "{said}"
+    );
+    let mut other = whose(&head());
+    other.dump = Some("tensors".to_owned());
+    let said = Journal::open(dir.path(), &other, true)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        said.contains("--dump is 'tensors' here and not given there"),
         "{said}"
     );
     assert_eq!(fs::read(&path).unwrap(), before);
@@ -387,4 +413,62 @@ fn something_else_of_that_name_is_left_alone() {
         assert!(!error.chars().any(char::is_control), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
+}
+
+#[test]
+fn a_case_that_stands_there_twice_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = two(dir.path());
+    let text = fs::read_to_string(&path).unwrap();
+    let last = text.lines().last().unwrap();
+    fs::write(&path, format!("{text}{last}\n")).unwrap();
+    let said = open(dir.path(), &head(), true).unwrap_err();
+    assert!(
+        said.contains("mix L0.ffn") && said.contains("twice"),
+        "{said}"
+    );
+}
+
+/// A run that was killed before anything was finished has begun all the same: the tensors it has written are its own.
+#[test]
+fn a_run_that_has_finished_nothing_is_still_that_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = two(dir.path());
+    let text = fs::read_to_string(&path).unwrap();
+    let (first, _) = text.split_once('\n').unwrap();
+    let mut other = head();
+    other.run.seed = 7;
+    for (head, is_resumed) in [(head(), true), (other, false)] {
+        fs::write(&path, format!("{first}\n")).unwrap();
+        let opened = Journal::open(dir.path(), &whose(&head), true).unwrap();
+        assert_eq!(opened.is_resumed, is_resumed);
+        assert!(opened.finished.is_empty());
+    }
+}
+
+#[test]
+fn weights_that_change_within_a_run_make_no_report() {
+    let mut later = finished("L0.ffn");
+    later.found.read.digests = Digests::default();
+    later.found.read.digests.add("L0.attn", "F16", &[1], |_| {});
+    let cases = vec![finished("L0.attn"), later];
+    let error = assemble::whole(head(), cases, &VerdictLimits::default(), None).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("L0.attn was not the same when mix L0.ffn"),
+        "{said}"
+    );
+}
+
+/// What `run --part 1/1` writes.
+#[test]
+fn the_only_part_is_the_whole() {
+    let lone = Source {
+        name: "p1.json".to_owned(),
+        report: whole(&ALL),
+    };
+    assert_eq!(
+        join(vec![lone], &VerdictLimits::default()).unwrap(),
+        whole(&ALL)
+    );
 }

@@ -73,12 +73,17 @@ struct Layout {
     schema_version: u64,
 }
 
-/// Reads a report.
+/// What the report is called in a folder that `--out` names.
+pub const FILE: &str = "report.json";
+
+/// Reads a report: a file, or the `report.json` of a folder.
 ///
 /// # Errors
 /// If the file cannot be read, is no report, has a field this version does not know, or is of
 /// another layout.
 pub fn read(path: &Path) -> Result<Report, ReadError> {
+    let inside = path.is_dir().then(|| path.join(FILE));
+    let path = inside.as_deref().unwrap_or(path);
     let bytes = files::read(path, files::LARGEST_REPORT).map_err(|source| ReadError::Io {
         path: path.to_owned(),
         source,

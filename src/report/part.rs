@@ -73,7 +73,7 @@ pub struct CaseName {
 pub struct Finished {
     /// Which.
     pub case: CaseName,
-    /// How long it took, in seconds.
+    /// From the end of the case before it to its own, in seconds.
     pub seconds: Value,
     /// How many rows it has.
     pub rows: u64,
@@ -106,6 +106,14 @@ impl Part {
 impl Share {
     /// All of it.
     pub const WHOLE: Self = Self { number: 1, of: 1 };
+    /// The most parts: more than any run has cases.
+    pub const MOST: u64 = 100_000;
+
+    /// Whether there can be such a part.
+    #[must_use]
+    pub fn is_valid(self) -> bool {
+        (1..=Self::MOST).contains(&self.of) && (1..=self.of).contains(&self.number)
+    }
 }
 
 impl fmt::Display for Share {

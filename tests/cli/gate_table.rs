@@ -157,12 +157,15 @@ fn every_case_has_its_exit_code_and_sentence() {
 
 #[test]
 fn a_file_that_is_not_there_is_no_baseline() {
-    let scene = Scene::new().file("limits.toml", MAX);
+    let scene = Scene::new().file("limits.toml", MAX).folder("empty");
     scene.ulpdrift(RUN).exits_with(0);
     for (flags, part) in [
         ("--baseline gone.json", "gone.json"),
         ("--thresholds gone.toml", "gone.toml"),
-        ("--thresholds limits.toml --baseline out", "out"),
+        (
+            "--thresholds limits.toml --baseline empty",
+            "empty/report.json",
+        ),
     ] {
         let line = format!("gate out/report.json {flags}");
         scene.ulpdrift(&line).must_be_refused_saying(&[part]);

@@ -262,9 +262,10 @@ fn a_gate_on_nothing_does_not_pass() {
     gate("--thresholds empty.toml").must_be_refused_saying(&["empty.toml", "no [[limit]]"]);
     // No variant tf32 was run, so its limit looks at nothing.
     gate("--thresholds good.toml").must_be_refused_saying(&["good.toml, line 2", "no record"]);
+    // A folder stands for the report in it.
     scene
         .ulpdrift("gate out --thresholds good.toml")
-        .must_be_refused_saying(&["out", "directory"]);
+        .must_be_refused_saying(&["good.toml, line 2", "no record"]);
     scene
         .ulpdrift("gate out/report.csv --thresholds good.toml")
         .must_be_refused_saying(&["out/report.csv is not a report"]);

@@ -103,6 +103,9 @@ impl View {
             only_b.len()
         );
         writeln!(text, "{}", wrap(&summary, WIDTH, ""))?;
+        let limits = "Compared are the tensors that inspect lists: of hyper-connections, norms and indexers. Experts, \
+                      attention's own weights and embeddings are not looked at.";
+        writeln!(text, "{}", wrap(limits, WIDTH, ""))?;
         let by_mixes = |x: &&MixEffect, y: &&MixEffect| x.mixes.rel_l2.total_cmp(&y.mixes.rel_l2);
         if let Some(worst) = self.mixes.iter().max_by(by_mixes) {
             let line = format!(

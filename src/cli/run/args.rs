@@ -18,7 +18,7 @@ use crate::{
     ulpdrift run CHECKPOINT --suite recombine          what follows the sublayer (hc_post)\n  \
     ulpdrift run CHECKPOINT --inputs file:captured.safetensors --out report\n  \
     ulpdrift run CHECKPOINT --gate limits.toml         exit 1 if a limit is breached\n  \
-    ulpdrift run CHECKPOINT --part 2/4 --out part-2 one of four parts, for ulpdrift merge\n  \
+    ulpdrift run CHECKPOINT --part 2/4 --out part-2  one of four parts, for ulpdrift merge\n  \
     ulpdrift run CHECKPOINT --out report --resume  go on after a kill\n  \
     ulpdrift run --sweep tokens=1,64,512,8192 --sms 132,188 --variants tf32\n  \
     ulpdrift run --sweep splits=1,64 --variants 'tf32x2,bf16x3,fp32'\n\n\
@@ -188,14 +188,11 @@ fn share(text: &str) -> Result<Share, String> {
         number: whole(number).map_err(|_| expected)?,
         of: whole(of).map_err(|_| expected)?,
     };
-    match (1..=MAX_PARTS).contains(&share.of) && (1..=share.of).contains(&share.number) {
+    match share.is_valid() {
         true => Ok(share),
-        false => Err(format!("{expected}, of at most {MAX_PARTS} parts")),
+        false => Err(format!("{expected}, of at most {} parts", Share::MOST)),
     }
 }
-
-/// More than any run has cases.
-const MAX_PARTS: u64 = 100_000;
 
 impl Suite {
     /// Whether its cases can be run again and compared with themselves.

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, bail, ensure};
+use sha2::Digest;
 
 use super::{
     args::{BackendChoice, RunArgs},
@@ -14,6 +15,7 @@ use crate::{
         cuda::{Cuda, error::CudaError, source::Sources},
         emulate::Emulate,
     },
+    checkpoint::Digests,
     cli::{absence::DeviceFlags, kernel_cache, print},
     files,
     report::printable,
@@ -127,9 +129,23 @@ pub fn device_only(args: &RunArgs, settings: &Settings) -> Vec<&'static str> {
 
 /// The built-in kernels, those that a directory holds replaced by it.
 fn sources(directory: Option<&Path>) -> anyhow::Result<Sources> {
-    let Some(directory) = directory else {
-        return Ok(Sources::default());
-    };
+    match directory {
+        None => Ok(Sources::default()),
+        Some(directory) => replaced(directory).map(Sources::with),
+    }
+}
+
+/// What tells the kernels of a directory from others of the same names.
+pub fn fingerprint(directory: &Path) -> anyhow::Result<String> {
+    let mut digests = Digests::default();
+    for (name, text) in replaced(directory)? {
+        digests.add(&name, "", &[], |digest| digest.update(text));
+    }
+    Ok(digests.whole())
+}
+
+/// The files of kernels in a directory: text by name.
+fn replaced(directory: &Path) -> anyhow::Result<BTreeMap<String, String>> {
     let named = || format!("--kernels {}", directory.display());
     let entries = fs::read_dir(directory).with_context(named)?;
     let mut replaced = BTreeMap::new();
@@ -167,5 +183,5 @@ fn sources(directory: Option<&Path>) -> anyhow::Result<Sources> {
         named(),
         Sources::names_of_run().join(", ")
     );
-    Ok(Sources::with(replaced))
+    Ok(replaced)
 }

@@ -1,13 +1,21 @@
 //! Where a run's finished cases are kept: in memory for the report, and beside it until there is one.
 
-use std::{collections::BTreeSet, path::Path, time::Instant};
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use anyhow::Context;
 
 use super::{args::RunArgs, head, interrupt::Interrupt, progress, settings::Settings};
 use crate::{
     backend::{Backend, hardware::Hardware},
-    job::{assemble, journal::Journal, split},
+    job::{
+        assemble,
+        journal::{Journal, Whose},
+        split,
+    },
     measure::value::Value,
     report::{
         Found, Report,
@@ -16,9 +24,6 @@ use crate::{
     suite::{SuiteError, ledger::Ledger},
     verdict::VerdictLimits,
 };
-
-/// Makes cuBLAS use TF32, or not, whatever it is asked for: it may be why a product does what it was found to do.
-const OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 
 /// The ledger of a run.
 pub struct Desk<'a> {
@@ -33,6 +38,8 @@ pub struct Desk<'a> {
     /// Cases that are to be run yet.
     left: BTreeSet<CaseName>,
     finished: Vec<Finished>,
+    /// Whether it goes on with what another process has begun.
+    is_resumed: bool,
     journal: Option<Journal>,
     /// When the last case was finished.
     last: Instant,
@@ -50,14 +57,22 @@ impl<'a> Desk<'a> {
         backend: &'a dyn Backend,
     ) -> anyhow::Result<Self> {
         let share = args.part.unwrap_or(Share::WHOLE);
-        let (journal, finished) = match &args.out {
-            None => (None, Vec::new()),
-            Some(folder) => {
-                let (journal, finished) =
-                    Journal::open(folder, &head, share, args.resume).context("--out")?;
-                (Some(journal), finished)
-            }
+        let whose = Whose {
+            share,
+            // The same folder, wherever the command is given.
+            dump: args.dump.as_ref().map(|dir| {
+                let whole = std::path::absolute(dir);
+                whole.as_ref().unwrap_or(dir).display().to_string()
+            }),
+            head,
         };
+        let open = |folder: &PathBuf| Journal::open(folder, &whose, args.resume);
+        let opened = args.out.as_ref().map(open).transpose().context("--out")?;
+        let (journal, finished, is_resumed) = match opened {
+            None => (None, Vec::new(), false),
+            Some(opened) => (Some(opened.journal), opened.finished, opened.is_resumed),
+        };
+        let head = whose.head;
         let mut left: BTreeSet<CaseName> =
             split::share_of(&head.cases, share).into_iter().collect();
         for one in &finished {
@@ -72,6 +87,7 @@ impl<'a> Desk<'a> {
             share,
             suite: "",
             left,
+            is_resumed,
             finished,
             journal,
             last: Instant::now(),
@@ -89,6 +105,11 @@ impl<'a> Desk<'a> {
             suite: self.suite.to_owned(),
             place: place.to_owned(),
         }
+    }
+
+    /// Whether the run goes on with what another process has begun.
+    pub fn is_resumed(&self) -> bool {
+        self.is_resumed
     }
 
     /// Where finished cases stay, if there are any.
@@ -142,9 +163,10 @@ impl Ledger for Desk<'_> {
     }
 
     fn keep(&mut self, place: &str, mut found: Found) -> Result<(), SuiteError> {
-        if let Some(value) = std::env::var_os(OVERRIDE) {
+        // It may be why a product does what it was found to do.
+        if let Some(variable) = head::library_override() {
             for words in found.probed.values_mut() {
-                words.push_str(&format!(", {OVERRIDE}={}", value.display()));
+                words.push_str(&format!(", {variable}"));
             }
         }
         let macros = self.backend.hardware().map(Hardware::macros);
@@ -157,11 +179,14 @@ impl Ledger for Desk<'_> {
             found,
         };
         self.last = Instant::now();
+        if !self.left.remove(&finished.case) {
+            let case = &finished.case;
+            return Err(SuiteError::Keep(format!("{case} is no case of this run")));
+        }
         if let Some(journal) = &mut self.journal {
             let kept = journal.add(&finished);
             kept.map_err(|error| SuiteError::Keep(format!("--out: {error}")))?;
         }
-        self.left.remove(&finished.case);
         self.finished.push(finished);
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::{args::RunArgs, cases, settings::Settings, typed::Typed};
+use super::{args::RunArgs, backend, cases, settings::Settings, typed::Typed};
 use crate::{
     backend::hardware::Hardware,
     checkpoint::SourceKind,
@@ -29,6 +29,13 @@ pub fn head(
     skipped.extend(lacking);
     let mut fingerprints = vec![settings.checkpoint.fingerprint()?];
     fingerprints.extend(settings.activations.fingerprint()?);
+    fingerprints.extend(
+        args.kernels
+            .as_deref()
+            .map(backend::fingerprint)
+            .transpose()?,
+    );
+    fingerprints.extend(library_override());
     Ok(Head {
         tool: Tool::current(),
         run: run(args, settings, plan, &typed)?,
@@ -38,6 +45,13 @@ pub fn head(
         skipped,
         cases: cases::all(args, settings, plan),
     })
+}
+
+/// The variable that makes cuBLAS use TF32, or not, whatever it is asked for, if it is set.
+pub fn library_override() -> Option<String> {
+    const VARIABLE: &str = "NVIDIA_TF32_OVERRIDE";
+    let value = std::env::var_os(VARIABLE)?;
+    Some(format!("{VARIABLE}={}", value.display()))
 }
 
 /// Every recipe that a row can be of, in full.

@@ -29,7 +29,6 @@ use super::{
 };
 use crate::{
     backend::Backend,
-    job::journal,
     recipe::library::LibraryProduct,
     report::dump::Origin,
     suite::{Plan, SuiteError},
@@ -52,7 +51,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let gates = Gates::open(args.gate.as_deref(), args.baseline.as_deref())?;
     gates.check(&settings.row_suites())?;
-    let mut outputs = outputs(args, settings)?;
+    let mut outputs = Outputs::prepare(wanted(args))?;
     let backend = backend::Chosen::new(args, settings)?;
     // What does not look at a library's products does not start the library.
     let (products, lacking) = match (&settings.sweep, args.crosscheck) {
@@ -66,11 +65,19 @@ fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let head = head::head(args, settings, &plan, lacking)?;
     let mut desk = Desk::open(args, settings, head, plan.backend)?;
     say_resumed(args, &desk);
+    if let Some(dir) = &args.dump {
+        outputs.dump_into(dir, desk.is_resumed(), origin(args, settings))?;
+    }
     let outcome = cases::run(args, settings, &plan, outputs.sink(), &mut desk)
         .and_then(|()| finish(&gates, &mut desk, &mut outputs));
     outcome.or_else(|error| match error.downcast_ref() {
-        Some(SuiteError::Interrupted) => interrupted(args, &gates, &desk, &mut outputs),
-        Some(cause) if cause.is_of_the_input() => {
+        Some(SuiteError::Interrupted) => match desk.counts() {
+            // It came too late to stop anything.
+            [_, 0] => finish(&gates, &mut desk, &mut outputs),
+            _ => interrupted(args, &gates, &desk, &mut outputs),
+        },
+        // What another process has finished is not this one's to throw away.
+        Some(cause) if cause.is_of_the_input() && !desk.is_resumed() => {
             desk.discard();
             Err(error)
         }
@@ -97,39 +104,37 @@ fn with_what_is_kept(
     ))
 }
 
-/// Where the results go.
-fn outputs<'a>(args: &'a RunArgs, settings: &Settings) -> anyhow::Result<Outputs<'a>> {
-    let outputs = Outputs::prepare(Wanted {
+/// What is to be written.
+fn wanted(args: &RunArgs) -> Wanted<'_> {
+    Wanted {
         out: args.out.as_deref(),
         formats: &args.format,
         step_summary: args.step_summary,
         verbose: args.verbose,
         quiet: args.quiet,
-    })?;
-    let Some(dir) = &args.dump else {
-        return Ok(outputs);
-    };
-    // Those of the run that is taken up again are its own.
-    let journal = args.out.as_ref().map(|dir| dir.join(journal::NAME));
-    let is_begun = args.resume && journal.is_some_and(|journal| journal.exists());
-    outputs.and_dump(
-        dir,
-        is_begun,
-        Origin {
-            kind: head::weight_kind(settings.checkpoint.kind()),
-            source: settings.checkpoint.source().to_owned(),
-            seed: args.seed,
-            inputs: settings.inputs.to_string(),
-        },
-    )
+    }
+}
+
+/// What dumped tensors say about themselves.
+fn origin(args: &RunArgs, settings: &Settings) -> Origin {
+    Origin {
+        kind: head::weight_kind(settings.checkpoint.kind()),
+        source: settings.checkpoint.source().to_owned(),
+        seed: args.seed,
+        inputs: settings.inputs.to_string(),
+    }
 }
 
 fn say_resumed(args: &RunArgs, desk: &Desk<'_>) {
     let [done, left] = desk.counts();
-    if done > 0 {
-        let said = format!("--resume: {done} of {} cases were finished", done + left);
-        print::note(args.quiet, &said);
+    if !args.resume {
+        return;
     }
+    let said = match desk.is_resumed() {
+        true => format!("--resume: {done} of {} cases were finished", done + left),
+        false => "--resume: there is nothing to go on with, so the run begins".to_owned(),
+    };
+    print::note(args.quiet, &said);
 }
 
 /// Every case is finished.

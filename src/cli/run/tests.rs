@@ -34,7 +34,7 @@ fn report_on(
 ) -> anyhow::Result<Report> {
     let head = head::head(args, settings, plan, lacking)?;
     let mut desk = Desk::open(args, settings, head, plan.backend)?;
-    let mut outputs = outputs(args, settings)?;
+    let mut outputs = Outputs::prepare(wanted(args))?;
     cases::run(args, settings, plan, outputs.sink(), &mut desk)?;
     desk.report(&VerdictLimits::default())
 }

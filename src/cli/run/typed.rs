@@ -6,16 +6,16 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 
 use crate::cli::Cli;
 
-/// Flags that say what files are written where and how much of the run this is: a run in parts, or taken up again, is
-/// the same run.
-const PLACES: [&str; 4] = ["out", "format", "part", "resume"];
-/// Flags that change no row: what is shown, what the rows are held to afterwards, and which of several like devices runs.
-const AFTERWARDS: [&str; 9] = [
+/// Flags that say what is written where, how much of it is shown, and how much of the run this is: a run in parts, or
+/// taken up again, is the same run.
+const PLACES: [&str; 7] = [
+    "out", "format", "dump", "part", "resume", "verbose", "quiet",
+];
+/// Flags that change no row: what the rows are held to afterwards, and which of several like devices runs.
+const AFTERWARDS: [&str; 7] = [
     "step-summary",
     "gate",
     "baseline",
-    "verbose",
-    "quiet",
     "color",
     "device",
     "nvrtc",
@@ -124,7 +124,7 @@ mod tests {
         let line =
             "run ckpt --out=a --format json --layers 0-3 -v --part 2/4 --resume --seed=3 --out b";
         let recorded = typed(line).recorded().join(" ");
-        assert_eq!(recorded, "ulpdrift run ckpt --layers 0-3 -v --seed=3");
+        assert_eq!(recorded, "ulpdrift run ckpt --layers 0-3 --seed=3");
     }
 
     #[test]

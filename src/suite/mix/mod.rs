@@ -72,18 +72,22 @@ pub fn run(
             to_write.iter().try_for_each(|tensors| sink.take(&tensors))
         })?;
         let computed = feed(plan, &places, |fed| {
-            let (place, found) = match fed {
-                Fed::Skipped(skipped) => skipped.alone(),
+            let place = match fed {
+                Fed::Skipped(skipped) => {
+                    let (place, found) = skipped.alone();
+                    ledger.keep(&place, found)?;
+                    place
+                }
                 Fed::Case(case) => {
                     let place = case.place();
                     let (found, tensors) = run_case(plan, case, &mut shared)?;
                     written.send(tensors).map_err(|_| SuiteError::Stopped)?;
-                    (place, found)
+                    if let Some((before, found)) = unwritten.replace((place.clone(), found)) {
+                        ledger.keep(&before, found)?;
+                    }
+                    place
                 }
             };
-            if let Some((place, found)) = unwritten.replace((place.clone(), found)) {
-                ledger.keep(&place, found)?;
-            }
             done += 1;
             ledger.step(done, places.len(), &place)
         });

@@ -13,6 +13,7 @@ use super::Distance;
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, HcWeights, Model, NonFinite, Site},
+    measure::fold::nan_max,
     suite::{DEFAULT_TOKENS, SuiteError},
 };
 
@@ -40,7 +41,7 @@ impl MixEffect {
     pub fn worst(&self) -> f64 {
         let stages = [&self.mixes, &self.pre, &self.post, &self.comb];
         let worst = stages.map(|stage| stage.rel_l2).into_iter();
-        worst.fold(0.0, |most, one| if one <= most { most } else { one })
+        worst.fold(0.0, nan_max)
     }
 }
 
