@@ -224,7 +224,7 @@ impl Checkpoint {
     }
 
     /// What tells this checkpoint from another of the same name, without reading all of it: a digest of the model's
-    /// constants, and of name, type, shape and first bytes of every tensor of interest.
+    /// constants, and of name, type, shape and some bytes, from the first to the last, of every tensor of interest.
     ///
     /// # Errors
     ///

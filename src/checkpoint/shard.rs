@@ -33,6 +33,8 @@ const LARGEST_HEADER: u64 = 100_000_000;
 pub const START: u64 = 64;
 /// Bytes of a tensor that are looked at to tell it from another.
 const SAMPLE: u64 = 4096;
+/// How many pieces they are in.
+const PIECES: u64 = 16;
 
 /// The metadata key that marks synthetic weights.
 pub const SYNTHETIC_KEY: &str = "ulpdrift_synthetic";
@@ -81,16 +83,28 @@ impl Shard {
         &self.path
     }
 
-    /// Adds a digest of a tensor's first bytes: what tells it from another of its name and shape without reading either.
+    /// Adds a digest of some of a tensor's bytes, from its first to its last: what tells it from another of its name and
+    /// shape without reading either.
     pub(crate) fn sample(
         &self,
         (name, entry): (&str, &Entry),
         official: &str,
         samples: &mut Digests,
     ) -> Result<(), CheckpointError> {
-        let length = (entry.end - entry.begin).min(SAMPLE);
-        let mut bytes = vec![0; length as usize];
-        self.read_at(name, entry, 0, &mut bytes)?;
+        let length = entry.end - entry.begin;
+        let pieces = if length <= SAMPLE { 1 } else { PIECES };
+        let size = length.min(SAMPLE) / pieces;
+        let mut bytes = vec![0; (size * pieces) as usize];
+        for (number, piece) in (0..pieces).zip(bytes.chunks_mut(size.max(1) as usize)) {
+            // The first begins with the tensor, the last ends with it.
+            let offset = (length - size) / (pieces - 1).max(1) * number;
+            let offset = if number + 1 == pieces {
+                length - size
+            } else {
+                offset
+            };
+            self.read_at(name, entry, offset, piece)?;
+        }
         samples.add(official, &entry.dtype, &entry.shape, |digest| {
             digest.update(&bytes);
         });

@@ -119,7 +119,10 @@ fn run(report: &Report) -> Block {
     }
     paragraphs.extend(report.failures.iter().cloned());
     Block {
-        title: format!("{} weights", checkpoint.kind.shout()),
+        title: match &report.part {
+            None => format!("{} weights", checkpoint.kind.shout()),
+            Some(part) => format!("{} weights · {}", checkpoint.kind.shout(), part.headline()),
+        },
         paragraphs: texts(paragraphs),
     }
 }

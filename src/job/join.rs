@@ -294,6 +294,9 @@ fn require_all(parts: &[Opened], head: &Head, share: Share) -> Result<(), JoinEr
         )],
     };
     why.extend(halves);
+    if why.is_empty() {
+        why.push("no report has them as missing either; run the parts again".to_owned());
+    }
     Err(JoinError::Missing {
         missing: format!(
             "{} of {} cases are missing ({}): {}",

@@ -2,9 +2,10 @@
 //!
 //! A text file, a JSON object per line. The first line says which run it is:
 //! ```text
-//! {"journal":1,"share":{"number":1,"of":1},"dump":"tensors","head":{…}}
-//! {"case":{"suite":"mix","place":"L0.attn"},"seconds":0.31,"rows":42,"found":{…}}
+//! {"journal":1,"share":{"number":1,"of":1},"dump":"/tensors","head":{…}} 5f70bf18a0860070
+//! {"case":{"suite":"mix","place":"L0.attn"},"seconds":0.31,"rows":42,"found":{…}} 7d865e959b246691
 //! ```
+//! with 16 digits of its SHA-256 behind every object, so that what a disk or an editor has changed is no measurement.
 //! Every further line is a case that is finished, written in one go and flushed to the disk before the next begins. A
 //! run that is killed leaves at most one line cut short, its last, which counts for nothing. The writer holds a lock on
 //! the file, so that no two runs write into one folder; the system lifts it with the process.
@@ -17,13 +18,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::identity;
-use crate::report::{
-    part::{CaseName, Finished, Head, Share},
-    printable,
+use crate::{
+    files,
+    report::{
+        part::{CaseName, Finished, Head, Share},
+        printable,
+    },
 };
 
 /// Its name in the folder of the report.
@@ -131,7 +136,15 @@ impl Journal {
         };
         let mut file = locked(&path)?;
         let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(failed)?;
+        let most = files::LARGEST_REPORT;
+        (&file)
+            .take(most + 1)
+            .read_to_end(&mut text)
+            .map_err(failed)?;
+        if text.len() as u64 > most {
+            let why = format!("it has more than {most} bytes");
+            return Err(JournalError::NoJournal { path, why });
+        }
         let kept = match Lines::of(&text, &path)? {
             Some(lines) if !lines.finished.is_empty() && !resume => {
                 return Err(JournalError::Unfinished {
@@ -195,7 +208,8 @@ impl Journal {
     /// Writes a whole line or nothing: half of one in the middle would spoil those behind it.
     fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
-        bytes.push(b'\n');
+        let digits = digits(&bytes);
+        bytes.extend_from_slice(format!(" {digits}\n").as_bytes());
         let before = self.file.stream_position()?;
         let written = self
             .file
@@ -229,6 +243,24 @@ impl Drop for Journal {
     }
 }
 
+/// The first digits of the SHA-256 of an object.
+fn digits(object: &[u8]) -> String {
+    let digest = Sha256::digest(object);
+    let first = digest.iter().take(8);
+    first.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The object of a whole line; in words, what is wrong with it.
+fn object<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let blank = line.iter().rposition(|&byte| byte == b' ');
+    let (text, found) = line.split_at(blank.unwrap_or(line.len()));
+    if found.get(1..) != Some(digits(text).as_bytes()) {
+        return Err("it does not end in its own checksum".to_owned());
+    }
+    serde_json::from_slice(text).map_err(|error| error.to_string())
+}
+
 /// Flushes a file to its disk. A file system that knows no such thing still has what a killed process wrote.
 fn flushed(file: &File) -> io::Result<()> {
     match file.sync_data() {
@@ -258,6 +290,13 @@ fn locked(path: &Path) -> Result<File, JournalError> {
         path: path.to_owned(),
         source,
     };
+    // Another kind of file may have no end, or no beginning.
+    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(JournalError::NoJournal {
+            path: path.to_owned(),
+            why: "it is no regular file".to_owned(),
+        });
+    }
     loop {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -302,8 +341,8 @@ impl Lines {
         let (opening, mut length) = match lines.next() {
             None => return Ok(None),
             Some((_, line)) if line.ends_with(b"\n") => {
-                let opening: Opening = serde_json::from_slice(line)
-                    .map_err(|error| wrong(format!("its first line: {error}")))?;
+                let opening: Opening =
+                    object(line).map_err(|why| wrong(format!("its first line: {why}")))?;
                 (opening, line.len())
             }
             Some((_, line)) if begins_as_one(line) => return Ok(None),
@@ -320,8 +359,8 @@ impl Lines {
             if !line.ends_with(b"\n") {
                 break;
             }
-            let one: Finished = serde_json::from_slice(line)
-                .map_err(|error| wrong(format!("line {}: {error}", number + 1)))?;
+            let one: Finished =
+                object(line).map_err(|why| wrong(format!("line {}: {why}", number + 1)))?;
             finished.push(one);
             length += line.len();
         }

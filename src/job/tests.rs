@@ -399,8 +399,9 @@ fn something_else_of_that_name_is_left_alone() {
         ("Dear diary\n".to_owned(), "its first line"),
         (
             good.replacen("\"journal\":1", "\"journal\":2", 1),
-            "version 2, expected 1",
+            "checksum",
         ),
+        (good.replacen("1e-7", "1e-8", 1), "line 2"),
         (format!("{first}\n{{}}\n{rest}"), "line 2"),
         (format!("{first}\n\u{0}\n{rest}"), "line 2"),
     ] {

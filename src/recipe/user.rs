@@ -215,7 +215,9 @@ pub(super) fn check_text(name: &str, lines: [&String; 2]) -> Option<&'static str
         )
 }
 
-fn problem(recipe: &MixRecipe) -> Option<&'static str> {
+/// What contradicts what in a recipe, and what to do; nothing if it can run.
+#[must_use]
+pub fn problem(recipe: &MixRecipe) -> Option<&'static str> {
     let projection = &recipe.projection;
     let text = check_text(&recipe.name, [&recipe.summary, &recipe.engine]);
     if text.is_some() {

@@ -1,7 +1,7 @@
 //! The three kernels whose variants a report holds, each with names of its own.
 
 use super::Report;
-use crate::recipe::{MixRecipe, Recombine, RecombineRecipe, indexer::IndexRecipe};
+use crate::recipe::{MixRecipe, Recombine, RecombineRecipe, indexer::IndexRecipe, user};
 
 /// A kernel, as far as the names of its variants go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,12 +53,20 @@ impl Recipe {
     pub fn of(report: &Report, kernel: Kernel, variant: &str) -> Option<Self> {
         let recipe = report.recipes.get(&kernel.title(variant))?.clone();
         match kernel {
-            Kernel::Mixing => serde_json::from_value(recipe).ok().map(Self::Mix),
+            Kernel::Mixing => {
+                let recipe: Box<MixRecipe> = serde_json::from_value(recipe).ok()?;
+                user::problem(&recipe)
+                    .is_none()
+                    .then_some(Self::Mix(recipe))
+            }
             Kernel::Recombination => {
                 let arithmetic = recipe.get("arithmetic")?.clone();
                 serde_json::from_value(arithmetic).ok().map(Self::Recombine)
             }
-            Kernel::Indexer => serde_json::from_value(recipe).ok().map(Self::Index),
+            Kernel::Indexer => {
+                let recipe: Box<IndexRecipe> = serde_json::from_value(recipe).ok()?;
+                recipe.problem().is_none().then_some(Self::Index(recipe))
+            }
         }
     }
 }

@@ -56,6 +56,8 @@ impl<'a> Desk<'a> {
         head: Head,
         backend: &'a dyn Backend,
     ) -> anyhow::Result<Self> {
+        // Before there is anything to keep.
+        let interrupt = Interrupt::listen()?;
         let share = args.part.unwrap_or(Share::WHOLE);
         let whose = Whose {
             share,
@@ -80,7 +82,7 @@ impl<'a> Desk<'a> {
         }
         Ok(Self {
             bar: progress::Bar::new(args.quiet),
-            interrupt: Interrupt::listen()?,
+            interrupt,
             settings,
             backend,
             head,
