@@ -256,7 +256,11 @@ fn the_command_survives_a_shell() {
     let mut key = report.records[0].key.clone();
     key.variant = "a b".to_owned();
     key.inputs = "file:/x y.safetensors".to_owned();
+    let hostile = "-\u{1b}[2J\u{202e}it's %s \\n $(date)";
+    key.site = Some(hostile.to_owned());
     let command = reproduce(&report, &key);
+    let drives = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+    assert!(!command.contains(drives), "{command:?}");
     let output = Command::new("sh")
         .arg("-c")
         .arg(format!("printf '%s\\0' {command}"))
@@ -265,6 +269,7 @@ fn the_command_survives_a_shell() {
     let text = String::from_utf8(output.stdout).unwrap();
     let words: Vec<&str> = text.trim_end_matches('\0').split('\0').collect();
     assert_eq!(words[..3], ["ulpdrift", "run", source]);
+    assert!(words.contains(&hostile), "{words:?}");
     assert!(words.contains(&"a b") && words.contains(&"file:/x y.safetensors"));
     assert_eq!(words[words.len() - 2..], ["--recipes", "my recipes;.toml"]);
 }

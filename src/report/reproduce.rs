@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use wildmatch::WildMatch;
 
-use super::{Key, Report};
+use super::{Key, Report, is_hostile};
 use crate::recipe::{RecombineRecipe, catalogue, indexer::IndexRecipe};
 
 /// A command for a POSIX shell, built from what the report ran on and the key of one of its rows.
@@ -191,10 +191,29 @@ fn first_of_sweep<'a>(report: &'a Report, key: &'a Key) -> &'a Key {
 }
 
 /// Quoted for a POSIX shell. A NUL cannot be passed to a program at all, so such a word could only
-/// come from a report edited by hand; it is printed as it is.
+/// come from a report edited by hand; the shell leaves it out.
 fn quote(word: &str) -> Cow<'_, str> {
+    if word.chars().any(|c| c != '\n' && is_hostile(c)) {
+        return Cow::Owned(printed(word));
+    }
     shlex::Quoter::new()
-        .allow_nul(true)
         .quote(word)
         .unwrap_or(Cow::Borrowed(word))
+}
+
+/// A word that would drive the terminal that shows it, as the call by which a shell makes it.
+fn printed(word: &str) -> String {
+    let mut text = String::new();
+    for c in word.chars() {
+        match c {
+            '\\' => text.push_str(r"\\"),
+            '\'' => text.push_str(r"'\''"),
+            c if is_hostile(c) => {
+                let bytes = c.to_string().into_bytes();
+                text.extend(bytes.iter().map(|byte| format!(r"\0{byte:03o}")));
+            }
+            c => text.push(c),
+        }
+    }
+    format!("\"$(printf %b '{text}')\"")
 }
