@@ -89,12 +89,12 @@ impl<'a> Outputs<'a> {
         })
     }
 
-    /// Dumps the tensors behind the rows as well, which may be there already if `is_begun`.
+    /// Dumps the tensors behind the rows as well. Only a run that is gone on with, or had ended, has tensors there already.
     ///
     /// # Errors
-    /// A folder that cannot be written, or has tensors.
-    pub fn dump_into(&mut self, dir: &Path, is_begun: bool, origin: Origin) -> anyhow::Result<()> {
-        if !is_begun {
+    /// A folder that cannot be written, or has tensors without `resume`.
+    pub fn dump_into(&mut self, dir: &Path, resume: bool, origin: Origin) -> anyhow::Result<()> {
+        if !resume {
             refuse_tensors(dir)?;
         }
         let dir = OutputDir::prepare(dir, &[]).context("--dump")?;
@@ -194,7 +194,7 @@ impl Content for Rendered<'_> {
     }
 }
 
-/// A dump never replaces tensors: they could be the very ones that are measured.
+/// A folder that has tensors is refused before anything is measured.
 fn refuse_tensors(dir: &Path) -> anyhow::Result<()> {
     let Ok(entries) = fs::read_dir(dir) else {
         return Ok(());

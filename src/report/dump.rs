@@ -22,7 +22,8 @@ use serde::Serialize;
 use super::{WeightKind, write::OutputDir};
 use crate::suite::tensors::{NamedTensor, Sink, Stored, Tensors, Values};
 
-/// Writes a file per place into a folder: `L3.attn.safetensors`.
+/// Writes a file per place into a folder: `L3.attn.safetensors`. It replaces none, because they could be the very tensors
+/// that are measured.
 pub struct Dump {
     dir: OutputDir,
     origin: Origin,
@@ -73,7 +74,7 @@ impl Sink for Dump {
         });
         let header = header(&named, &self.origin).map_err(|error| error.to_string())?;
         let file = format!("{}.safetensors", tensors.place());
-        let written = self.dir.write(&file, |out| {
+        let written = self.dir.add(&file, |out| {
             out.write_all(&(header.len() as u64).to_le_bytes())?;
             out.write_all(header.as_bytes())?;
             named.iter().try_for_each(|tensor| data(tensor, out))

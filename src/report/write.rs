@@ -12,7 +12,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io::{self, BufWriter, Write},
+    io::{self, BufRead, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
@@ -37,6 +37,12 @@ pub enum WriteError {
     #[error("{} is a folder, and a file of that name is to be written; move it away", path.display())]
     Occupied {
         /// The path.
+        path: PathBuf,
+    },
+    /// Something else than what is to be written has its name.
+    #[error("{} is already there and has something else in it than what is to be written; move it away or name another folder", path.display())]
+    Different {
+        /// The file.
         path: PathBuf,
     },
     /// The file cannot be written.
@@ -107,20 +113,26 @@ impl OutputDir {
         Ok(dir)
     }
 
-    /// Writes one file, whole or not at all.
+    /// Writes one file, whole or not at all, and replaces none: one that is there has to be the same.
     ///
     /// # Errors
-    /// If it cannot be written; the folder is then as it was.
-    pub fn write(
+    /// If it is not, or if the file cannot be written; the folder is then as it was.
+    pub fn add(
         &mut self,
         name: &str,
         content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<PathBuf, WriteError> {
         let path = self.path.join(name);
-        let is_new = !path.exists();
-        replace(&path, content)?;
-        if is_new {
+        let failed = |source| WriteError::File {
+            path: path.clone(),
+            source,
+        };
+        let complete = stage(&path, content).map_err(failed)?;
+        if !path.exists() {
+            publish(complete, &path).map_err(failed)?;
             self.new.push(path.clone());
+        } else if !is_same(&path, complete.path()).map_err(failed)? {
+            return Err(WriteError::Different { path });
         }
         Ok(path)
     }
@@ -198,6 +210,27 @@ fn replace(
             path: path.to_owned(),
             source,
         })
+}
+
+/// Whether two files have the same bytes.
+fn is_same(a: &Path, b: &Path) -> io::Result<bool> {
+    let (a, b) = (File::open(a)?, File::open(b)?);
+    if a.metadata()?.len() != b.metadata()?.len() {
+        return Ok(false);
+    }
+    let (mut a, mut b) = (BufReader::new(a), BufReader::new(b));
+    loop {
+        let (left, right) = (a.fill_buf()?, b.fill_buf()?);
+        let common = left.len().min(right.len());
+        if common == 0 {
+            return Ok(left.len() == right.len());
+        }
+        if left[..common] != right[..common] {
+            return Ok(false);
+        }
+        a.consume(common);
+        b.consume(common);
+    }
 }
 
 fn folder_of(path: &Path) -> &Path {
@@ -289,11 +322,11 @@ mod tests {
     #[test]
     fn a_file_replaces_the_old_one() {
         let dir = tempfile::tempdir().unwrap();
-        let mut out = OutputDir::prepare(&dir.path().join("a/b"), &["r.csv"]).unwrap();
-        out.write("r.csv", |w| w.write_all(b"old")).unwrap();
-        let path = out.write("r.csv", |w| w.write_all(b"new")).unwrap();
+        let path = dir.path().join("r.csv");
+        replace(&path, |w| w.write_all(b"old")).unwrap();
+        replace(&path, |w| w.write_all(b"new")).unwrap();
         assert_eq!(fs::read(path).unwrap(), b"new");
-        assert_eq!(names_in(out.path()), ["r.csv"]);
+        assert_eq!(names_in(dir.path()), ["r.csv"]);
     }
 
     #[test]
@@ -334,9 +367,9 @@ mod tests {
         for keep in [false, true] {
             let mut out = OutputDir::prepare(dir.path(), &[]).unwrap();
             let mut below = OutputDir::prepare(&dir.path().join("below"), &[]).unwrap();
-            out.write("old", |w| w.write_all(b"new")).unwrap();
-            out.write("other", |w| w.write_all(b"x")).unwrap();
-            below.write("third", |w| w.write_all(b"x")).unwrap();
+            out.add("old", |w| w.write_all(b"old")).unwrap();
+            out.add("other", |w| w.write_all(b"x")).unwrap();
+            below.add("third", |w| w.write_all(b"x")).unwrap();
             if keep {
                 out.keep();
                 below.keep();
@@ -351,17 +384,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_there_has_to_be_the_same_where_nothing_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        // Longer than a buffer, and another one in the last byte.
+        let mut long = vec![b'x'; 100_000];
+        let mut out = OutputDir::prepare(dir.path(), &[]).unwrap();
+        out.add("r", |w| w.write_all(&long)).unwrap();
+        out.keep();
+        out.add("r", |w| w.write_all(&long)).unwrap();
+        for other in [&long[1..], b""] {
+            let error = out.add("r", |w| w.write_all(other)).unwrap_err();
+            assert!(matches!(error, WriteError::Different { .. }));
+        }
+        *long.last_mut().unwrap() = b'y';
+        let error = out.add("r", |w| w.write_all(&long)).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("/r is already there"), "{said}");
+        drop(out);
+        assert_eq!(fs::read(dir.path().join("r")).unwrap(), [b'x'; 100_000]);
+        assert_eq!(names_in(dir.path()), ["r"]);
+    }
+
+    #[test]
     fn a_failing_writer_leaves_the_old_file_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
-        let mut out = OutputDir::prepare(dir.path(), &["r.csv"]).unwrap();
-        out.write("r.csv", |w| w.write_all(b"old")).unwrap();
-        let error = out
-            .write("r.csv", |w| {
-                w.write_all(&[b'x'; 100_000])?;
-                Err(io::Error::from_raw_os_error(28))
-            })
-            .unwrap_err()
-            .to_string();
+        let path = dir.path().join("r.csv");
+        replace(&path, |w| w.write_all(b"old")).unwrap();
+        let error = replace(&path, |w| {
+            w.write_all(&[b'x'; 100_000])?;
+            Err(io::Error::from_raw_os_error(28))
+        })
+        .unwrap_err()
+        .to_string();
         assert!(
             error.contains("r.csv") && error.contains("No space left on device"),
             "{error}"

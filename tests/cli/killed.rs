@@ -166,6 +166,36 @@ fn a_killed_run_that_is_gone_on_with_ends_in_the_same_bytes() {
     );
 }
 
+/// A kill between the end of a run and that of its process leaves this.
+#[test]
+fn a_run_that_had_ended_ends_in_the_same_bytes_again_and_replaces_no_other_tensors() {
+    let line = format!("{ALL} {FORMATS} --dump dump --resume");
+    let scene = Scene::new();
+    scene.ulpdrift(&line).exits_with(0);
+    let expected = comparable_files(&scene);
+    scene
+        .ulpdrift(&line)
+        .exits_with(0)
+        .remarks("nothing to go on with");
+    assert!(comparable_files(&scene) == expected);
+
+    let tensors = "dump/recombine.L3.attn.safetensors";
+    let mut others = fs::read(scene.path(tensors)).unwrap();
+    *others.last_mut().unwrap() ^= 1;
+    fs::write(scene.path(tensors), &others).unwrap();
+    // Neither then, nor when it goes on with what it has finished up to there.
+    for _ in 0..2 {
+        let parts = [tensors, "something else in it", "move it away"];
+        scene
+            .ulpdrift(&format!("{line} -q"))
+            .must_leave_only_its_journal("out", &parts);
+    }
+    assert!(fs::read(scene.path(tensors)).unwrap() == others);
+    fs::remove_file(scene.path(tensors)).unwrap();
+    scene.ulpdrift(&line).exits_with(0);
+    assert!(comparable_files(&scene) == expected);
+}
+
 #[test]
 fn four_parts_joined_are_the_run_in_one_go() {
     let undisturbed = Scene::new();

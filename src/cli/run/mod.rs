@@ -66,7 +66,7 @@ fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let mut desk = Desk::open(args, settings, head, plan.backend)?;
     say_resumed(args, &desk);
     if let Some(dir) = &args.dump {
-        outputs.dump_into(dir, desk.is_resumed(), origin(args, settings))?;
+        outputs.dump_into(dir, args.resume, origin(args, settings))?;
     }
     let outcome = cases::run(args, settings, &plan, outputs.sink(), &mut desk)
         .and_then(|()| finish(&gates, &mut desk, &mut outputs));
