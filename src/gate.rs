@@ -50,6 +50,15 @@ pub enum GateError {
         /// The limit in words.
         check: String,
     },
+    /// Neither a limit nor a baseline.
+    #[error(
+        "{} has no [[limit]] and there is no baseline, and a gate never passes on nothing; add a limit, or give --baseline REPORT.json",
+        origin.display()
+    )]
+    NothingToCheck {
+        /// The thresholds file.
+        origin: PathBuf,
+    },
     /// The baseline and the report share no row that a limit could compare.
     #[error("'{check}' finds no row that report and baseline both have; {advice}")]
     NothingShared {
@@ -83,6 +92,9 @@ pub fn evaluate(
     report: &Report,
     baseline: Option<&Report>,
 ) -> Result<Vec<GateOutcome>, GateError> {
+    if baseline.is_none() {
+        require_baseline(thresholds)?;
+    }
     let pair = baseline
         .map(|baseline| baseline::Pair::new(report, baseline, &thresholds.allow))
         .transpose()?;
@@ -108,11 +120,15 @@ pub fn evaluate(
     Ok(outcomes)
 }
 
-/// Whether limits that compare with a baseline have one: found out before there is a report.
+/// Whether there is something to check without a baseline: found out before there is a report.
 ///
 /// # Errors
-/// One that has none.
+/// A limit that compares with one, or no limit at all.
 pub fn require_baseline(thresholds: &Thresholds) -> Result<(), GateError> {
+    if thresholds.limits.is_empty() {
+        let origin = thresholds.origin.clone();
+        return Err(GateError::NothingToCheck { origin });
+    }
     let compares = |limit: &&Limit| limit.ratio.is_some();
     match thresholds.limits.iter().find(compares) {
         None => Ok(()),

@@ -15,6 +15,7 @@ pub mod format;
 pub mod gate;
 pub mod hub;
 pub mod job;
+pub mod line_log;
 pub mod measure;
 pub mod random;
 pub mod ranking;

@@ -131,8 +131,8 @@ impl<'a> HubName<'a> {
             spec: self.spec.to_owned(),
             found,
             advice: format!(
-                "check the path, name a revision that is there as {name}@REVISION, or download it with `hf download \
-                 {name}{revision}`"
+                "check the path, name a revision that is there as {name}@REVISION, download it with `hf download \
+                 {name}{revision}`, or only what a run needs with `ulpdrift fetch`"
             ),
         }
     }

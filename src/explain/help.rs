@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Paragraph,
-    words::{count, error, list, measure},
+    words::{error, list, measure},
 };
 use crate::{
     recipe::{MixRecipe, Unit, catalogue},
     report::{
         Class, Kernel, Key, Recipe, Record, Report,
-        number::plain,
+        number::{count, plain},
         reproduce,
         summary::{at_stage, median, mix_rows, values, variants},
     },

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use super::{
     help::summary,
-    words::{count, error, keys, measure},
+    words::{error, keys, measure},
 };
 use crate::{
     recipe::indexer::problem::HEAD,
     report::{
         Class, Kernel, Recipe, Record, Report,
+        number::count,
         summary::{at_stage, mean, suite_rows, values, variants, worst},
     },
 };

@@ -6,11 +6,11 @@ use super::{
     indexer,
     parts::Parts,
     row, texts,
-    words::{count, error},
+    words::error,
 };
 use crate::report::{
     Class, Kernel, Record, Report, Verdict,
-    number::sci,
+    number::{count, sci},
     summary::{at_stage, deepest_streams, median, mix_rows, suite_rows, values, variants, worst},
 };
 

@@ -6,13 +6,13 @@ use super::{
     indexer,
     parts::Parts,
     stage, texts,
-    words::{count, error, list, measure, percent},
+    words::{error, list, measure, percent},
 };
 use crate::{
     recipe::catalogue::DEFAULT_AGAINST,
     report::{
         Kernel, Key, Record, Report,
-        number::{plain, sci},
+        number::{count, plain, sci},
         reproduce,
         summary::{at_stage, deepest_streams, suite_rows, variants, worst},
     },

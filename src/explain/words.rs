@@ -46,11 +46,3 @@ pub fn list<T: AsRef<str>>(names: &[T]) -> String {
     }
     text
 }
-
-/// `1 site`, `86 sites`.
-pub fn count(number: usize, noun: &str) -> String {
-    match number {
-        1 => format!("1 {noun}"),
-        number => format!("{number} {noun}s"),
-    }
-}

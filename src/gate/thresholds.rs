@@ -123,7 +123,7 @@ impl fmt::Display for Limit {
 pub struct Thresholds {
     /// The file, for messages.
     pub origin: PathBuf,
-    /// Its limits; never empty.
+    /// Its limits; none in a file that only says how to compare with a baseline, or to judge.
     pub limits: Vec<Limit>,
     /// What may differ from the baseline.
     pub allow: Vec<Allowed>,
@@ -259,7 +259,8 @@ impl Thresholds {
                 limit(table.get_ref(), line).map_err(|problem| wrong(Some(line), problem))?;
             limits.push(limit);
         }
-        if limits.is_empty() {
+        let says_nothing = limits.is_empty() && file.baseline.allow.is_empty();
+        if says_nothing && file.verdict.is_none() {
             return Err(wrong(None, Problem::NoLimits));
         }
         if let Some(verdict) = &file.verdict {

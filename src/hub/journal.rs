@@ -1,10 +1,9 @@
-//! What is there already: a line of JSON for each thing that is complete, so that a fetch which is killed goes on
-//! from there. A line is written behind what it speaks of, and the last one may be torn.
+//! What is there already: a line for each thing that is complete, so that a fetch which is killed goes on from there
+//! ([`LineLog`] says how they are written). A line is written behind what it speaks of.
 
 use std::{
     collections::BTreeMap,
-    fs::{self, File},
-    io::{Read, Seek, SeekFrom, Write},
+    fs,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -15,9 +14,10 @@ use super::{
     HubError, Selection,
     identity::{Checked, Identity},
 };
+use crate::line_log::{self, LineLog, LineLogError};
 
 /// Changes whenever an unfinished fetch of an older version could not be finished.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// What a fetch is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ enum Entry {
 /// The journal of a fetch; nobody else writes it meanwhile.
 pub(super) struct Journal {
     path: PathBuf,
-    file: Mutex<File>,
+    log: Mutex<LineLog>,
     pub(super) small: BTreeMap<String, SmallFile>,
     pub(super) heads: BTreeMap<String, Head>,
     /// By shard and first byte.
@@ -120,45 +120,31 @@ impl Journal {
         let path = part.join("journal");
         let disk = HubError::disk(&path);
         fs::create_dir_all(part).map_err(HubError::disk(part))?;
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(&disk)?;
-        if file.try_lock().is_err() {
-            return Err(HubError::InUse {
-                part: part.to_owned(),
-            });
-        }
-        let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(&disk)?;
-        let whole = text
-            .iter()
-            .rposition(|&byte| byte == b'\n')
-            .map_or(0, |last| last + 1);
-        text.truncate(whole);
-        file.set_len(whole as u64).map_err(&disk)?;
-        file.seek(SeekFrom::End(0)).map_err(&disk)?;
-        let mut journal = Self {
-            path: path.clone(),
-            file: Mutex::new(file),
-            small: BTreeMap::new(),
-            heads: BTreeMap::new(),
-            pieces: BTreeMap::new(),
-        };
         let other = |found: String| HubError::OtherFetch {
             part: part.to_owned(),
             found,
         };
-        let mut lines = text
-            .split(|&byte| byte == b'\n')
-            .filter(|line| !line.is_empty())
-            .map(|line| {
-                serde_json::from_slice(line)
-                    .map_err(|_| other("its journal is of another version, or damaged".to_owned()))
-            });
+        let (mut log, text) = LineLog::open(&path).map_err(|error| match error {
+            LineLogError::Locked => HubError::InUse {
+                part: part.to_owned(),
+            },
+            LineLogError::Other(why) => other(format!("its journal: {why}")),
+            LineLogError::File(error) => disk(error),
+        })?;
+        let whole = line_log::whole_lines(&text);
+        log.keep(whole.map(<[u8]>::len).sum::<usize>() as u64)
+            .map_err(&disk)?;
+        let mut journal = Self {
+            path: path.clone(),
+            log: Mutex::new(log),
+            small: BTreeMap::new(),
+            heads: BTreeMap::new(),
+            pieces: BTreeMap::new(),
+        };
+        let mut lines = line_log::whole_lines(&text).map(|line| {
+            line_log::object(line)
+                .map_err(|_| other("its journal is of another version, or damaged".to_owned()))
+        });
         match lines.next().transpose()? {
             None => journal.append(&Entry::Fetch(subject.clone()))?,
             Some(Entry::Fetch(found)) if found == *subject => {}
@@ -200,10 +186,7 @@ impl Journal {
     }
 
     fn append(&self, entry: &Entry) -> Result<(), HubError> {
-        let disk = HubError::disk(&self.path);
-        let mut line = serde_json::to_vec(entry).map_err(|error| disk(error.into()))?;
-        line.push(b'\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        file.write_all(&line).map_err(disk)
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.add(entry).map_err(HubError::disk(&self.path))
     }
 }

@@ -5,26 +5,21 @@
 //! {"journal":1,"share":{"number":1,"of":1},"dump":"/tensors","head":{…}} 5f70bf18a0860070
 //! {"case":{"suite":"mix","place":"L0.attn"},"seconds":0.31,"rows":42,"found":{…}} 7d865e959b246691
 //! ```
-//! with 16 digits of its SHA-256 behind every object, so that what a disk or an editor has changed is no measurement.
-//! Every further line is a case that is finished, written in one go and flushed to the disk before the next begins. A
-//! run that is killed leaves at most one line cut short, its last, which counts for nothing. The writer holds a lock on
-//! the file, so that no two runs write into one folder; the system lifts it with the process.
+//! and every further line is a case that is finished ([`LineLog`] says how they are written). Its lock keeps two runs from
+//! writing into one folder.
 
 use std::{
     collections::HashSet,
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
-    os::unix::fs::MetadataExt,
+    fs, io,
     path::{Path, PathBuf},
 };
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use sha2::{Digest, Sha256};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::identity;
 use crate::{
-    files,
+    line_log::{self, LineLog, LineLogError},
     report::{
         part::{CaseName, Finished, Head, Share},
         printable,
@@ -117,7 +112,7 @@ pub struct Opened {
 /// A journal that is being written.
 #[derive(Debug)]
 pub struct Journal {
-    file: File,
+    log: LineLog,
     path: PathBuf,
     /// Finished cases in it.
     cases: usize,
@@ -134,17 +129,14 @@ impl Journal {
             path: path.clone(),
             source,
         };
-        let mut file = locked(&path)?;
-        let mut text = Vec::new();
-        let most = files::LARGEST_REPORT;
-        (&file)
-            .take(most + 1)
-            .read_to_end(&mut text)
-            .map_err(failed)?;
-        if text.len() as u64 > most {
-            let why = format!("it has more than {most} bytes");
-            return Err(JournalError::NoJournal { path, why });
-        }
+        let (log, text) = LineLog::open(&path).map_err(|error| {
+            let path = path.clone();
+            match error {
+                LineLogError::Locked => JournalError::Locked { path },
+                LineLogError::Other(why) => JournalError::NoJournal { path, why },
+                LineLogError::File(source) => JournalError::File { path, source },
+            }
+        })?;
         let kept = match Lines::of(&text, &path)? {
             Some(lines) if !lines.finished.is_empty() && !resume => {
                 return Err(JournalError::Unfinished {
@@ -170,20 +162,19 @@ impl Journal {
         let is_resumed = kept.is_some();
         let (finished, length) =
             kept.map_or((Vec::new(), 0), |lines| (lines.finished, lines.length));
-        // What was cut short goes.
-        file.set_len(length).map_err(failed)?;
-        file.seek(SeekFrom::End(0)).map_err(failed)?;
         let mut journal = Self {
-            file,
+            log,
             path: path.clone(),
             cases: finished.len(),
         };
+        // What was cut short goes.
+        journal.log.keep(length).map_err(failed)?;
         if length == 0 {
             let opening = Opening {
                 journal: VERSION,
                 whose: whose.clone(),
             };
-            journal.line(&opening).map_err(failed)?;
+            journal.log.add(&opening).map_err(failed)?;
         }
         Ok(Opened {
             journal,
@@ -197,29 +188,14 @@ impl Journal {
     /// # Errors
     /// If it cannot be written.
     pub fn add(&mut self, finished: &Finished) -> Result<(), JournalError> {
-        self.line(finished).map_err(|source| JournalError::File {
-            path: self.path.clone(),
-            source,
-        })?;
+        self.log
+            .add(finished)
+            .map_err(|source| JournalError::File {
+                path: self.path.clone(),
+                source,
+            })?;
         self.cases += 1;
         Ok(())
-    }
-
-    /// Writes a whole line or nothing: half of one in the middle would spoil those behind it.
-    fn line(&mut self, line: &impl Serialize) -> io::Result<()> {
-        let mut bytes = serde_json::to_vec(line)?;
-        let digits = digits(&bytes);
-        bytes.extend_from_slice(format!(" {digits}\n").as_bytes());
-        let before = self.file.stream_position()?;
-        let written = self
-            .file
-            .write_all(&bytes)
-            .and_then(|()| flushed(&self.file));
-        if written.is_err() {
-            self.file.set_len(before)?;
-            self.file.seek(SeekFrom::Start(before))?;
-        }
-        written
     }
 
     /// Where it is, if anything is finished: it stays then.
@@ -243,81 +219,6 @@ impl Drop for Journal {
     }
 }
 
-/// The first digits of the SHA-256 of an object.
-fn digits(object: &[u8]) -> String {
-    let digest = Sha256::digest(object);
-    let first = digest.iter().take(8);
-    first.map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The object of a whole line; in words, what is wrong with it.
-fn object<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    let line = line.strip_suffix(b"\n").unwrap_or(line);
-    let blank = line.iter().rposition(|&byte| byte == b' ');
-    let (text, found) = line.split_at(blank.unwrap_or(line.len()));
-    if found.get(1..) != Some(digits(text).as_bytes()) {
-        return Err("it does not end in its own checksum".to_owned());
-    }
-    serde_json::from_slice(text).map_err(|error| error.to_string())
-}
-
-/// Flushes a file to its disk. A file system that knows no such thing still has what a killed process wrote.
-fn flushed(file: &File) -> io::Result<()> {
-    match file.sync_data() {
-        Err(error)
-            if matches!(
-                error.kind(),
-                ErrorKind::Unsupported | ErrorKind::InvalidInput
-            ) =>
-        {
-            Ok(())
-        }
-        outcome => outcome,
-    }
-}
-
-/// Whether a path leads to the file that is open.
-fn leads_to(path: &Path, file: &File) -> bool {
-    let (Ok(there), Ok(here)) = (fs::metadata(path), file.metadata()) else {
-        return false;
-    };
-    (there.dev(), there.ino()) == (here.dev(), here.ino())
-}
-
-/// Opens the file, and locks it as long as it is open.
-fn locked(path: &Path) -> Result<File, JournalError> {
-    let failed = |source| JournalError::File {
-        path: path.to_owned(),
-        source,
-    };
-    // Another kind of file may have no end, or no beginning.
-    if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
-        return Err(JournalError::NoJournal {
-            path: path.to_owned(),
-            why: "it is no regular file".to_owned(),
-        });
-    }
-    loop {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(JournalError::Locked {
-                    path: path.to_owned(),
-                });
-            }
-            // A file system without locks cannot tell.
-            Err(TryLockError::Error(_)) => return Ok(file),
-        }
-        // Whoever had it before may have removed it meanwhile.
-        if leads_to(path, &file) {
-            return Ok(file);
-        }
-    }
-}
-
 /// What a journal holds.
 struct Lines {
     opening: Opening,
@@ -333,21 +234,16 @@ impl Lines {
             path: path.to_owned(),
             why,
         };
-        let mut lines = text.split_inclusive(|&byte| byte == b'\n').enumerate();
-        let begins_as_one = |line: &[u8]| {
+        let mut lines = line_log::whole_lines(text).zip(1..);
+        let Some((first, _)) = lines.next() else {
             let start = br#"{"journal":"#;
-            line.starts_with(start) || start.starts_with(line)
+            return match text.starts_with(start) || start.starts_with(text) {
+                true => Ok(None),
+                false => Err(wrong("its first line is not one of a journal".to_owned())),
+            };
         };
-        let (opening, mut length) = match lines.next() {
-            None => return Ok(None),
-            Some((_, line)) if line.ends_with(b"\n") => {
-                let opening: Opening =
-                    object(line).map_err(|why| wrong(format!("its first line: {why}")))?;
-                (opening, line.len())
-            }
-            Some((_, line)) if begins_as_one(line) => return Ok(None),
-            Some(_) => return Err(wrong("its first line is not one of a journal".to_owned())),
-        };
+        let opening: Opening =
+            line_log::object(first).map_err(|why| wrong(format!("its first line: {why}")))?;
         if opening.journal != VERSION {
             return Err(wrong(format!(
                 "version {}, expected {VERSION}",
@@ -355,12 +251,10 @@ impl Lines {
             )));
         }
         let mut finished = Vec::new();
-        for (number, line) in lines {
-            if !line.ends_with(b"\n") {
-                break;
-            }
+        let mut length = first.len();
+        for (line, number) in lines {
             let one: Finished =
-                object(line).map_err(|why| wrong(format!("line {}: {why}", number + 1)))?;
+                line_log::object(line).map_err(|why| wrong(format!("line {number}: {why}")))?;
             finished.push(one);
             length += line.len();
         }

@@ -66,6 +66,15 @@ pub fn exact(value: f64) -> String {
     }
 }
 
+/// So many of a thing: `1 site`, `86 sites`.
+#[must_use]
+pub fn count(many: usize, one: &str) -> String {
+    match many {
+        1 => format!("1 {one}"),
+        _ => format!("{many} {one}s"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -43,9 +43,8 @@ fn start(scene: &Scene) -> Child {
 /// The ranges that the journal has, as first bytes of shards.
 fn pieces(scene: &Scene) -> BTreeSet<(String, u64)> {
     let text = fs::read_to_string(scene.path("out.part/journal")).unwrap_or_default();
-    let lines = text
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let objects = text.lines().filter_map(|line| line.rsplit_once(' '));
+    let lines = objects.filter_map(|(object, _)| serde_json::from_str::<Value>(object).ok());
     lines
         .filter_map(|line| {
             let piece = line.get("piece")?;

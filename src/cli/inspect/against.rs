@@ -96,9 +96,12 @@ impl View {
             only_b,
         } = &self.comparison;
         let summary = format!(
-            "{} tensors differ, {equal} are equal, {recoded} hold equal values as another type; {} are only in A, {} only \
+            "{}, {equal} are equal, {recoded} hold equal values as another type; {} are only in A, {} only \
              in B.",
-            changes.len(),
+            match changes.len() {
+                1 => "1 tensor differs".to_owned(),
+                many => format!("{many} tensors differ"),
+            },
             only_a.len(),
             only_b.len()
         );

@@ -89,6 +89,18 @@ fn a_thresholds_file_that_would_never_fail_is_refused() {
             same,
             Refused("no [[limit]]")
         ),
+        case!(
+            "only what is allowed, without a baseline",
+            "[baseline]\nallow = ['digest']",
+            same,
+            Refused("gate.toml has no [[limit]] and there is no baseline")
+        ),
+        case!(
+            "only verdicts, without a baseline",
+            "[verdict]\nnoise_cosine_gap = 1e-4",
+            same,
+            Refused("give --baseline REPORT.json")
+        ),
         case!("not TOML", "limit = [", same, Refused("line 1")),
         case!(
             "semicolons",
@@ -333,6 +345,10 @@ const ALLOW: &str = "limit = [{ measure = 'rel_l2', max_ratio = 1.05 }]\n[baseli
 fn a_baseline_of_something_else_is_no_baseline() {
     let allow = |what: &str| -> &'static str { format!("{ALLOW}['{what}']").leak() };
     let digest = |r: &mut Report| r.run.checkpoint.digest = "sha256:ff".to_owned();
+    let worse = |r: &mut Report| {
+        r.run.checkpoint.digest = "sha256:ff".to_owned();
+        change(r, |measures| measures.rel_l2 = Some(Value(0.5)));
+    };
     let recipe = |r: &mut Report| {
         r.recipes
             .insert("tf32".to_owned(), serde_json::json!({ "unit": "other" }));
@@ -340,6 +356,8 @@ fn a_baseline_of_something_else_is_no_baseline() {
     run(vec![
         case!("other digest", RATIO, digest, baseline same, Fail("digest of the tensors read is sha256:ff, the baseline's is sha256:00")),
         case!("other digest, allowed", allow("digest"), digest, baseline same, Pass),
+        case!("nothing but what is allowed", "[baseline]\nallow = ['digest']", digest, baseline same, Pass),
+        case!("a change beside what is allowed", "[baseline]\nallow = ['digest']", worse, baseline same, Fail("rel_l2")),
         case!("other recipe", RATIO, recipe, baseline same, Fail("recipe tf32 is not what it was")),
         case!("other recipe, allowed", allow("recipes"), recipe, baseline same, Pass),
         case!("row vanished", RATIO, |r| keep(r, |k| k.layer != Some(0)), baseline same, Fail("the baseline has this row")),

@@ -347,6 +347,7 @@ fn the_local_cache() {
                     ".cache/huggingface/hub'",
                     "(from HOME)",
                     "hf download org/model",
+                    "`ulpdrift fetch`",
                 ],
                 |_| "org/model".to_owned(),
             ),

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, ensure};
 
-use super::{Products, ranges};
+use super::{Products, places::ranges};
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, CheckpointError, NonFinite, Site},

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail, ensure};
 
-use super::{Indexers, ranges};
+use super::{names::Indexers, places::ranges};
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::Checkpoint,

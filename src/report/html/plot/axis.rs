@@ -8,6 +8,9 @@ use crate::report::number::{plain, sci};
 /// How a number is written beside its tick.
 type Label = fn(f64) -> String;
 
+/// The smallest number above zero.
+const SMALLEST: f64 = f64::from_bits(1);
+
 /// One axis of a figure.
 #[derive(Clone, Debug)]
 pub struct Axis {
@@ -24,9 +27,10 @@ impl Axis {
     #[must_use]
     pub fn log(title: &str, values: impl Iterator<Item = f64>, label: Label) -> Option<Self> {
         let (low, high) = extent(values.filter(|value| *value > 0.0))?;
-        let room = libm::pow(high / low, 0.04).max(1.15);
-        let (low, high) = (low / room, high * room);
-        let decades = libm::log10(high / low);
+        // What a report says may be as small or as large as a number can be.
+        let room = libm::pow((high / low).min(f64::MAX), 0.04).max(1.15);
+        let (low, high) = ((low / room).max(SMALLEST), (high * room).min(f64::MAX));
+        let decades = libm::log10(high) - libm::log10(low);
         let steps: &[f64] = match decades {
             ..0.4 => &[
                 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2.0, 2.2, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0,
@@ -245,6 +249,17 @@ mod tests {
             ticks(&Axis::linear("", 0.97, 1.0)),
             ["0.97", "0.98", "0.99", "1"]
         );
+    }
+
+    #[test]
+    fn the_smallest_and_the_largest_number_have_a_place() {
+        let axis = |values: &[f64]| Axis::log("", values.iter().copied(), Axis::power).unwrap();
+        for values in [[SMALLEST, 1.0], [1.0, f64::MAX], [SMALLEST, f64::MAX]] {
+            let axis = axis(&values);
+            assert!(values.iter().all(|&value| axis.holds(value)), "{axis:?}");
+            assert!((3..10).contains(&axis.ticks.len()), "{axis:?}");
+        }
+        assert_eq!(ticks(&axis(&[SMALLEST])), ["4.9e-324"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use maud::html;
 
-use super::{Section, counted, legend, names_in, number};
+use super::{Section, count, legend, names_in, number};
 use crate::report::{
     Record, Report,
     html::{
@@ -84,7 +84,7 @@ impl<'a> Stage<'a> {
         let depth = rows().filter_map(|row| row.key.depth).max();
         let title = match (stage, depth) {
             ("streams", Some(depth)) => {
-                format!("Streams after {}", counted(depth as usize, "layer"))
+                format!("Streams after {}", count(depth as usize, "layer"))
             }
             _ => format!("Stage {stage}"),
         };

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Section, counted, number};
+use super::{Section, count, number};
 use crate::report::{
     GateOutcome, Record, Report,
     html::markup::{Table, case},
@@ -11,7 +11,7 @@ use crate::report::{
     table::end,
 };
 
-/// Rows of a check that are shown; the rest is counted.
+/// Rows of a check that are shown; the rest is count.
 const SHOWN: usize = 20;
 
 pub fn section(report: &Report) -> Option<Section> {
@@ -48,18 +48,17 @@ fn gates(gates: &[GateOutcome]) -> Option<Markup> {
     }
     let failed = gates.iter().filter(|gate| !gate.passed);
     let lead = match failed.clone().count() {
-        0 => format!("{} passed.", counted(gates.len(), "check")),
-        failed => format!("{failed} of {} failed.", counted(gates.len(), "check")),
+        0 => format!("{} passed.", count(gates.len(), "check")),
+        failed => format!("{failed} of {} failed.", count(gates.len(), "check")),
     };
     let row = |gate: &GateOutcome| {
         let outcome = if gate.passed { "passed" } else { "failed" };
-        let count = |count: usize| count.to_string();
         vec![
             gate.check.clone(),
             outcome.to_owned(),
             gate.matched.to_string(),
-            count(gate.breaches.len()),
-            count(gate.improved.len()),
+            gate.breaches.len().to_string(),
+            gate.improved.len().to_string(),
         ]
     };
     let head = ["check", "outcome", "rows", "failed", "better"];
@@ -107,7 +106,7 @@ fn outside(report: &Report) -> Vec<(&Record, String)> {
             format!("{share} of what rounding can explain (bound_ratio; the limit is 1)")
         });
         let found = found.map(|found| {
-            let findings = counted(found as usize, "finding");
+            let findings = count(found as usize, "finding");
             format!("{findings} in the selection that no rounding explains (certificates)")
         });
         let parts: Vec<String> = bound.into_iter().chain(found).collect();

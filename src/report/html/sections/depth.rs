@@ -2,7 +2,7 @@
 
 use maud::html;
 
-use super::{Section, counted, legend, names_in, points};
+use super::{Section, count, legend, names_in, points};
 use crate::{
     measure::growth::{self, Curve},
     report::{
@@ -147,7 +147,7 @@ fn shown<'a>(lines: &[Line], figure: &'a Lines, last: f64) -> Shown<'a> {
             .to_owned(),
         text: format!(
             "A line for each of {} from 1 to {last} layers. At the end: {}.",
-            counted(lines.len(), "variant"),
+            count(lines.len(), "variant"),
             ends.join(", ")
         ),
         figure,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use maud::html;
 
-use super::{Section, counted, names_in, number};
+use super::{Section, count, names_in, number};
 use crate::report::{
     Record, Report,
     html::{
@@ -81,8 +81,8 @@ pub fn section(report: &Report) -> Option<Section> {
             .to_owned(),
         text: format!(
             "A row of cells for each of {} and each site, a cell for each of {}.",
-            counted(names.len(), "variant"),
-            counted(layers.len(), "layer")
+            count(names.len(), "variant"),
+            count(layers.len(), "layer")
         ),
         figure: &figure,
         legend: Vec::new(),

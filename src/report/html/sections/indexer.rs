@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 
-use super::{Section, counted, legend, names_in};
+use super::{Section, count, legend, names_in};
 use crate::report::{
     Record, Report,
     html::{
@@ -29,7 +29,7 @@ pub fn section(report: &Report) -> Option<Section> {
         title: "Which keys attention selects",
         body: html! {
             p {
-                "The k keys that the indexer selects against those of fp64, over " (counted(all.layers, "layer"))
+                "The k keys that the indexer selects against those of fp64, over " (count(all.layers, "layer"))
                 ". Recall is the share of the true k among the selected, the mean over queries; value weighs it by what keys \
                  score, in 2k is it among the 2k selected."
                 @if let Some(share) = negative { " " (plain(share, 3)) " of the products of q and k are negative." }
@@ -138,7 +138,7 @@ impl<'a> Selections<'a> {
         Shown {
             id: format!("figure-recall-{k}"),
             title: format!("{caption}."),
-            text: format!("A row for each of {}.", counted(all.len(), "variant")),
+            text: format!("A row for each of {}.", count(all.len(), "variant")),
             figure: &figure,
             legend: vec![key("mean over queries", 0), key("worst query", 1)],
             labelled: false,
@@ -182,10 +182,7 @@ impl<'a> Selections<'a> {
         Shown {
             id: format!("figure-recall-{k}"),
             title: format!("{caption}."),
-            text: format!(
-                "A line for each of {}.",
-                counted(self.names.len(), "variant")
-            ),
+            text: format!("A line for each of {}.", count(self.names.len(), "variant")),
             figure: &figure,
             legend: legend(&self.names, false),
             labelled: true,
@@ -256,7 +253,7 @@ impl<'a> Selections<'a> {
             title: "Margins at the cut: left of the dashed line, at 1, the error is larger than the gap to the next key and can \
                     turn the selection. The number behind a row is its median."
                 .to_owned(),
-            text: format!("A histogram for each of {}.", counted(figure.rows.len(), "variant")),
+            text: format!("A histogram for each of {}.", count(figure.rows.len(), "variant")),
             figure: &figure,
             legend: Vec::new(),
             labelled: true,

@@ -20,7 +20,9 @@ use super::{
     plot::Look,
 };
 use crate::report::{
-    Measures, Record, Report, printable,
+    Measures, Record, Report,
+    number::count,
+    printable,
     summary::{suite_rows, variants},
 };
 
@@ -73,12 +75,4 @@ fn legend(names: &[&str], filled: bool) -> Vec<Key> {
         filled,
     };
     names.iter().enumerate().map(key).collect()
-}
-
-/// `1 layer`, `3 layers`.
-fn counted(count: usize, one: &str) -> String {
-    match count {
-        1 => format!("1 {one}"),
-        _ => format!("{count} {one}s"),
-    }
 }

@@ -2,7 +2,7 @@
 
 use maud::html;
 
-use super::{Section, counted};
+use super::{Section, count};
 use crate::report::{Class, Report, Verdict, printable};
 
 pub fn section(report: &Report) -> Option<Section> {
@@ -38,15 +38,15 @@ fn summary(verdicts: &[&Verdict]) -> String {
         Class::Noise,
         Class::Exact,
     ];
-    let count = |class: Class| verdicts.iter().filter(|one| one.verdict == class).count();
+    let of = |class: Class| verdicts.iter().filter(|one| one.verdict == class).count();
     let parts: Vec<String> = WORST_FIRST
         .into_iter()
-        .filter(|&class| count(class) > 0)
-        .map(|class| format!("{} {}", count(class), class.word()))
+        .filter(|&class| of(class) > 0)
+        .map(|class| format!("{} {}", of(class), class.word()))
         .collect();
     format!(
         "{}: {}.",
-        counted(verdicts.len(), "variant"),
+        count(verdicts.len(), "variant"),
         parts.join(", ")
     )
 }
