@@ -27,9 +27,9 @@ pub mod synth;
 mod usage;
 pub mod variants;
 
-use std::process::ExitCode;
+use std::{env, process::ExitCode, thread};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{ColorChoice, Parser, Subcommand};
 
 use crate::{
@@ -105,6 +105,9 @@ enum Command {
     Man(shell::ManArgs),
 }
 
+/// The variable that says how many threads compute.
+const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
+
 /// Parses the command line, runs the command and turns its outcome into an exit code.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -156,6 +159,19 @@ fn cuda_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Cu
 
 /// Starts the worker threads, so that too many of them are an error and not a panic later.
 fn start_threads() -> anyhow::Result<()> {
+    let asked = env::var_os(THREADS_VARIABLE).filter(|asked| !asked.is_empty());
+    if let Some(asked) = asked {
+        let number = asked.to_str().and_then(|text| text.parse::<usize>().ok());
+        // A thousand threads on two processors take twenty times as long as two. What it cannot read, rayon takes for
+        // one per processor.
+        let here = thread::available_parallelism().map_or(1, usize::from);
+        let most = (4 * here).max(256);
+        ensure!(
+            number.is_some_and(|number| number <= most),
+            "{THREADS_VARIABLE}='{}': expected 1 to {most}, or 0 for one per processor; unset the variable",
+            printable(&asked.to_string_lossy())
+        );
+    }
     rayon::ThreadPoolBuilder::new()
         .build_global()
         .context("the worker threads cannot be started; set RAYON_NUM_THREADS to fewer")

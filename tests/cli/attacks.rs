@@ -105,6 +105,21 @@ fn worker_threads_that_cannot_start_are_one_sentence() {
         .must_be_refused_saying(&["worker threads", "RAYON_NUM_THREADS"]);
 }
 
+#[test]
+fn a_number_of_threads_that_is_none_or_far_too_many_is_refused() {
+    let scene = Scene::new();
+    for threads in ["two", "-1", "1.5", "100000", "18446744073709551616"] {
+        scene
+            .shell(&format!("RAYON_NUM_THREADS='{threads}' ulpdrift variants"))
+            .must_be_refused_saying(&["RAYON_NUM_THREADS", "expected 1 to", "unset"]);
+    }
+    for threads in ["", "0"] {
+        scene
+            .shell(&format!("RAYON_NUM_THREADS={threads} ulpdrift variants"))
+            .exits_with(0);
+    }
+}
+
 /// Its name would read as a flag in the command that reproduces a row.
 #[test]
 fn a_recipe_named_like_a_flag_is_refused() {
