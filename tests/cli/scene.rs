@@ -214,6 +214,7 @@ impl Outcome<'_> {
         );
         files.retain(|name, _| !name.ends_with('/'));
         let mut before = outcome.before.clone();
+        before.remove(&journal);
         before.retain(|name, _| !name.ends_with('/'));
         assert!(files == before, "the files changed: {outcome}");
     }

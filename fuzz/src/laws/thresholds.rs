@@ -5,7 +5,7 @@ use std::{path::Path, sync::OnceLock};
 use ulpdrift::{
     cli,
     gate::{self, Limit, Thresholds},
-    report::{GateOutcome, Matcher, Report, json},
+    report::{GateOutcome, Matcher, Record, Report, json},
     verdict,
 };
 
@@ -27,7 +27,6 @@ pub fn thresholds(text: &[u8]) -> Outcome {
         Ok(thresholds) => thresholds,
         Err(error) => return refused(error),
     };
-    assert!(!thresholds.limits.is_empty(), "a gate on nothing");
     let lines = 1 + text.matches('\n').count();
     for limit in &thresholds.limits {
         assert!((1..=lines).contains(&limit.line));
@@ -55,6 +54,7 @@ pub fn thresholds(text: &[u8]) -> Outcome {
 
     match gate::evaluate(&thresholds, report, None) {
         Ok(outcomes) => {
+            assert!(!outcomes.is_empty(), "a gate on nothing");
             assert_eq!(outcomes.len(), thresholds.limits.len(), "a check is lost");
             for (outcome, limit) in outcomes.iter().zip(&thresholds.limits) {
                 holds(outcome, limit);
@@ -67,7 +67,10 @@ pub fn thresholds(text: &[u8]) -> Outcome {
         return Outcome::Accepted;
     }
     match gate::evaluate(&thresholds, report, Some(report)) {
-        Ok(outcomes) => told(&outcomes),
+        Ok(outcomes) => {
+            assert!(!outcomes.is_empty(), "a gate on nothing");
+            told(&outcomes);
+        }
         Err(error) => drop(refused(error)),
     }
     Outcome::Accepted
@@ -78,23 +81,37 @@ fn report() -> &'static Report {
     READ.get_or_init(|| json::parse(REPORT, Path::new("report.json")).expect("it is a report"))
 }
 
-/// A check that passes has rows, and all of them are within the limit.
+/// A check that passes has rows, and all of them are within the limit but those of a kind that never has the measure.
 fn holds(outcome: &GateOutcome, limit: &Limit) {
     if !outcome.passed {
         return;
     }
-    let rows = report().records.iter();
-    let mut meant = rows
+    let measured = |row: &Record| row.measures.get(limit.measure).map(|n| n.as_f64());
+    let kind = |row: &Record| {
+        let key = &row.key;
+        (key.suite.clone(), key.stage.clone(), key.k_at.is_some())
+    };
+    let rows = &report().records;
+    let mut held = 0;
+    for row in rows
+        .iter()
         .filter(|row| Matcher::all_match(&limit.matchers, &row.key))
-        .peekable();
-    assert!(meant.peek().is_some(), "passed on nothing");
-    for row in meant {
-        let value = row.measures.get(limit.measure).map(|n| n.as_f64());
-        let is_within = |value: f64| {
-            limit.max.is_none_or(|max| value <= max) && limit.min.is_none_or(|min| value >= min)
+    {
+        let Some(value) = measured(row) else {
+            let mut others = rows.iter().filter(|other| kind(other) == kind(row));
+            assert!(
+                others.all(|other| measured(other).is_none()),
+                "{limit} passes a row without it"
+            );
+            continue;
         };
-        assert!(value.is_some_and(is_within), "{limit} passes {value:?}");
+        held += 1;
+        assert!(
+            limit.max.is_none_or(|max| value <= max) && limit.min.is_none_or(|min| value >= min),
+            "{limit} passes {value}"
+        );
     }
+    assert!(held > 0, "{limit} passed on nothing");
 }
 
 fn told(outcomes: &[GateOutcome]) {

@@ -29,7 +29,9 @@ impl Axis {
         let (low, high) = extent(values.filter(|value| *value > 0.0))?;
         // What a report says may be as small or as large as a number can be.
         let room = libm::pow((high / low).min(f64::MAX), 0.04).max(1.15);
-        let (low, high) = ((low / room).max(SMALLEST), (high * room).min(f64::MAX));
+        let low = (low / room).max(SMALLEST);
+        // Down there, 1.15 times a number is that number.
+        let high = (high * room).min(f64::MAX).max(low + SMALLEST);
         let decades = libm::log10(high) - libm::log10(low);
         let steps: &[f64] = match decades {
             ..0.4 => &[
@@ -254,12 +256,18 @@ mod tests {
     #[test]
     fn the_smallest_and_the_largest_number_have_a_place() {
         let axis = |values: &[f64]| Axis::log("", values.iter().copied(), Axis::power).unwrap();
-        for values in [[SMALLEST, 1.0], [1.0, f64::MAX], [SMALLEST, f64::MAX]] {
+        for (values, ticks) in [
+            ([SMALLEST, 1.0], 3..10),
+            ([1.0, f64::MAX], 3..10),
+            ([SMALLEST, f64::MAX], 3..10),
+            ([SMALLEST, SMALLEST], 1..10),
+            ([f64::MAX, f64::MAX], 1..10),
+        ] {
             let axis = axis(&values);
             assert!(values.iter().all(|&value| axis.holds(value)), "{axis:?}");
-            assert!((3..10).contains(&axis.ticks.len()), "{axis:?}");
+            assert!(axis.low < axis.high, "{axis:?}");
+            assert!(ticks.contains(&axis.ticks.len()), "{axis:?}");
         }
-        assert_eq!(ticks(&axis(&[SMALLEST])), ["4.9e-324"]);
     }
 
     #[test]
