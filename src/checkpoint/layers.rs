@@ -135,7 +135,7 @@ pub(super) fn note_absent(model: &Model, layers: &[u32]) -> Option<String> {
         .collect();
     (!absent.is_empty()).then(|| {
         format!(
-            "of the model's {} layers, {} are not here",
+            "of the model's {} layers these are not here: {}",
             model.layers,
             ranges(&absent)
         )

@@ -202,12 +202,15 @@ pub fn describe(outcomes: &[GateOutcome]) -> String {
     let _ = match failed {
         0 if outcomes.len() == 1 => writeln!(text, "{checks}, passed"),
         0 => writeln!(text, "{checks}, all passed"),
-        failed => writeln!(
-            text,
-            "{checks}, {}; a command above shows every measure of its rows with \
-             --format csv",
-            style::failure(&format!("{failed} failed"))
-        ),
+        failed => {
+            let mut breaches = outcomes.iter().flat_map(|outcome| &outcome.breaches);
+            let how = match breaches.any(|breach| breach.reproduce.is_some()) {
+                true => "; a command above shows every measure of its rows with --format csv",
+                false => "",
+            };
+            let failed = style::failure(&format!("{failed} failed"));
+            writeln!(text, "{checks}, {failed}{how}")
+        }
     };
     text
 }

@@ -8,7 +8,7 @@ use crate::{
     report::{
         Class, Part, Record, Report, Verdict, WeightKind,
         number::sci,
-        printable, reproduce,
+        printable, reproduce, shell_word,
         summary::{at_stage, median, suite_rows, values, worst},
     },
     verdict::{VerdictLimits, is_sound},
@@ -182,7 +182,8 @@ fn keep(report: &Report, json: Option<&Path>) -> Option<String> {
     let made = init::thresholds(report);
     let can_gate = Thresholds::parse(&made, Path::new(FOLDER)).is_ok();
     let gate = |path: &Path| {
-        let path = shell_word(&path.display().to_string());
+        let path = path.display().to_string();
+        let path = shell_word(&path);
         format!("ulpdrift gate {path} --init")
     };
     match (json, can_gate) {
@@ -194,12 +195,6 @@ fn keep(report: &Report, json: Option<&Path>) -> Option<String> {
             gate(&Path::new(FOLDER).join("report.json"))
         )),
     }
-}
-
-/// Quoted for a shell where it has to be.
-fn shell_word(word: &str) -> String {
-    let quoted = shlex::Quoter::new().allow_nul(true).quote(word);
-    quoted.map_or_else(|_| word.to_owned(), |quoted| quoted.into_owned())
 }
 
 #[cfg(test)]

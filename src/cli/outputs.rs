@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::mpsc::Sender,
 };
 
 use anyhow::{Context, bail, ensure};
@@ -13,7 +14,7 @@ use super::{gate, next, print, run::args::Format, step_summary::StepSummary};
 use crate::{
     report::{
         Report, csv,
-        dump::{Dump, NoDump, Origin},
+        dump::{Dump, NoDump, Origin, Written},
         html, json, junit, markdown, table,
         write::{Content, OutputDir},
     },
@@ -89,16 +90,23 @@ impl<'a> Outputs<'a> {
         })
     }
 
-    /// Dumps the tensors behind the rows as well. Only a run that is gone on with, or had ended, has tensors there already.
+    /// Dumps the tensors behind the rows as well, and tells of every file. Only a run that is gone on with, or had ended,
+    /// has tensors there already.
     ///
     /// # Errors
     /// A folder that cannot be written, or has tensors without `resume`.
-    pub fn dump_into(&mut self, dir: &Path, resume: bool, origin: Origin) -> anyhow::Result<()> {
+    pub fn dump_into(
+        &mut self,
+        dir: &Path,
+        resume: bool,
+        origin: Origin,
+        told: Sender<Written>,
+    ) -> anyhow::Result<()> {
         if !resume {
             refuse_tensors(dir)?;
         }
         let dir = OutputDir::prepare(dir, &[]).context("--dump")?;
-        self.dump = Some(Dump::new(dir, origin));
+        self.dump = Some(Dump::new(dir, origin, told));
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What differs in what was run.
 
-use crate::report::Report;
+use crate::report::{Part, Report};
 
 /// Something that the two reports say differently of themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) fn facts(a: &Report, b: &Report) -> Vec<Fact> {
 }
 
 /// What a report says of its run.
-fn texts(report: &Report) -> [(&'static str, String); 14] {
+fn texts(report: &Report) -> [(&'static str, String); 16] {
     let (run, tool) = (&report.run, &report.tool);
     let (backend, checkpoint) = (&run.backend, &run.checkpoint);
     let optional = |text: &Option<String>| text.clone().unwrap_or_else(|| NONE.to_owned());
@@ -39,7 +39,9 @@ fn texts(report: &Report) -> [(&'static str, String); 14] {
             "weights",
             format!("{} {}", checkpoint.kind.shout(), checkpoint.source),
         ),
-        ("checkpoint digest", checkpoint.digest.clone()),
+        ("finished", finished(report)),
+        ("suites", suites(report)),
+        ("digest of the tensors read", checkpoint.digest.clone()),
         ("backend", backend.name.clone()),
         ("arch", backend.arch.clone()),
         ("device", optional(&backend.device)),
@@ -53,6 +55,23 @@ fn texts(report: &Report) -> [(&'static str, String); 14] {
         ("repeated flags", list(&run.repeat_flags)),
         ("tool", format!("{} {}", tool.name, tool.version)),
     ]
+}
+
+/// How much of a run it is of.
+fn finished(report: &Report) -> String {
+    let part = report.part.as_ref();
+    part.map_or_else(|| "all of it".to_owned(), Part::headline)
+}
+
+/// The suites that have a row, in the order of the rows.
+fn suites(report: &Report) -> String {
+    let mut suites: Vec<String> = Vec::new();
+    for record in report.records.iter() {
+        if !suites.contains(&record.key.suite) {
+            suites.push(record.key.suite.clone());
+        }
+    }
+    list(&suites)
 }
 
 fn list(words: &[String]) -> String {

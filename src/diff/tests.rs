@@ -185,7 +185,7 @@ fn what_was_run_differently_stands_first_and_rows_are_paired_all_the_same() {
     );
     let text = text(&before, &after, 80, false);
     for part in [
-        "checkpoint digest: sha256:00 in A, sha256:01 in B",
+        "digest of the tensors read: sha256:00 in A, sha256:01 in B",
         "backend: emulate in A, cuda in B",
         "arch: sm_120 in A, sm_90 in B",
         "device: none in A, H200\\u{1b}[31m, \"fast\"\\nΩ in B",

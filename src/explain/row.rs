@@ -59,6 +59,9 @@ fn what(report: &Report, key: &Key) -> String {
     if key.direction.is_none() {
         sentences.push(variant);
     }
+    if let Some(splits) = key.splits.filter(|&splits| splits > 1) {
+        sentences.push(format!("Here its sum over K is cut into {splits} parts."));
+    }
     if let Some(fault) = &key.fault {
         sentences.push(format!(
             "The known bug {fault} was built into it (`ulpdrift variants --faults`)."

@@ -27,6 +27,7 @@ pub fn percent(share: f64) -> String {
     match share {
         0.0 => "0 %".to_owned(),
         share if share > 0.0 && share < 5e-4 => "less than 0.1 %".to_owned(),
+        share if share < 0.0 && share > -5e-4 => "about 0 %".to_owned(),
         share if share > 0.9995 && share < 1.0 => "more than 99.9 %".to_owned(),
         share => format!("{} %", plain(100.0 * share, 3)),
     }

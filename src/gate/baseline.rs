@@ -4,8 +4,10 @@
 //! left out of the match. What is not the same experiment (other tensors, another backend, arch or
 //! recipe, a missing row) fails by itself, whatever the numbers say.
 
+use std::collections::BTreeSet;
+
 use super::{Allowed, GateError, Limit, Ratio};
-use crate::report::{Breach, GateOutcome, Record, Report, pairing::Rows, reproduce};
+use crate::report::{Breach, GateOutcome, Key, Record, Report, pairing::Rows, reproduce};
 
 /// A report and its baseline, with their rows matched.
 pub(super) struct Pair<'a> {
@@ -125,6 +127,34 @@ impl<'a> Pair<'a> {
         breaches.find(named).map(|breach| breach.sentence)
     }
 
+    /// The first field of a row of which the two have no value in common.
+    pub(super) fn apart(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        let values = |report: &'a Report, field: &str| -> BTreeSet<String> {
+            let rows = report.records.iter();
+            rows.filter_map(|row| Some(row.key.get(field)?.into_owned()))
+                .collect()
+        };
+        let listed = |values: &BTreeSet<String>| {
+            let named: Vec<&str> = values.iter().take(NAMED).map(String::as_str).collect();
+            match values.len().saturating_sub(NAMED) {
+                0 => named.join(", "),
+                more => format!("{} and {more} more", named.join(", ")),
+            }
+        };
+        Key::NAMES.iter().find_map(|field| {
+            let (now, before) = (values(self.report, field), values(self.baseline, field));
+            let is_apart = !now.is_empty() && !before.is_empty() && now.is_disjoint(&before);
+            is_apart.then(|| {
+                format!(
+                    "{field} is {} in the report and {} in the baseline: run both with the same",
+                    listed(&now),
+                    listed(&before)
+                )
+            })
+        })
+    }
+
     fn same(&self, aspect: Allowed, name: &str, now: &str, before: &str) -> GateOutcome {
         let mut breaches = Vec::new();
         if now != before {
@@ -157,11 +187,8 @@ impl<'a> Pair<'a> {
     fn no_row_vanished(&self) -> GateOutcome {
         let mut breaches = Vec::new();
         // Whether a pair of sources has a row follows from its size.
-        let is_pair = |record: &&Record| {
-            let source = record.key.source.as_deref();
-            source.is_some_and(|source| source.contains('*'))
-        };
-        for record in self.baseline.records.iter().filter(|row| !is_pair(row)) {
+        let rows = self.baseline.records.iter();
+        for record in rows.filter(|row| !row.key.is_pair()) {
             if self.report_rows.partner(record).is_none() {
                 breaches.push(Breach {
                     key: Some(record.key.clone()),

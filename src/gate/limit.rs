@@ -113,7 +113,8 @@ fn of_the_measure<'a>(rows: Vec<&'a Record>, measure: &str, report: &Report) -> 
         let Key {
             suite, stage, k_at, ..
         } = &record.key;
-        (suite.clone(), stage.clone(), k_at.is_some())
+        let is_pair = record.key.is_pair();
+        (suite.clone(), stage.clone(), k_at.is_some(), is_pair)
     };
     let records = report.records.iter();
     let having = records.filter(|record| record.measures.get(measure).is_some());
@@ -243,6 +244,7 @@ fn compare_rows(
             check: outcome.check.clone(),
             advice: pair
                 .difference()
+                .or_else(|| pair.apart())
                 .unwrap_or_else(|| "run both with the same flags".to_owned()),
         });
     }

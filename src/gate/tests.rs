@@ -256,7 +256,7 @@ fn the_command_survives_a_shell() {
     let mut key = report.records[0].key.clone();
     key.variant = "a b".to_owned();
     key.inputs = "file:/x y.safetensors".to_owned();
-    let hostile = "-\u{1b}[2J\u{202e}it's %s \\n $(date)";
+    let hostile = "-\u{1b}[2J\u{202e}it's %s \\n $(date)\n\n";
     key.site = Some(hostile.to_owned());
     let command = reproduce(&report, &key);
     let drives = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';

@@ -1,15 +1,52 @@
 //! Whether two heads are of the same run: what one has finished is then of use to the other.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use crate::report::{
     part::{self, CaseName, Head},
     printable,
 };
 
-/// In words, what keeps `there` from being the run of `here`, with what each of them has; the first such thing.
+/// What keeps two heads from being of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// They were asked for otherwise: in words, what each of them has.
+    Asked(String),
+    /// The same was asked for, and something that is read is not what it was: its name.
+    Changed(String),
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked(words) => f.write_str(words),
+            Self::Changed(what) => write!(f, "{what} has changed in between"),
+        }
+    }
+}
+
+/// The first thing that keeps `there` from being the run of `here`.
 #[must_use]
-pub fn difference(here: &Head, there: &Head) -> Option<String> {
+pub fn difference(here: &Head, there: &Head) -> Option<Difference> {
+    asked(here, there)
+        .map(Difference::Asked)
+        .or_else(|| changed(here, there).map(Difference::Changed))
+        .or_else(|| rest(here, there).map(Difference::Asked))
+}
+
+/// The first thing that is read and is not what it was.
+fn changed(here: &Head, there: &Head) -> Option<String> {
+    if here.run.checkpoint != there.run.checkpoint {
+        return Some("the checkpoint".to_owned());
+    }
+    let (here, there) = (&here.fingerprints, &there.fingerprints);
+    let mut names = here.keys().chain(there.keys());
+    let name = names.find(|&name| here.get(name) != there.get(name))?;
+    Some(printable(name))
+}
+
+/// What was asked for, with what each of them has.
+fn asked(here: &Head, there: &Head) -> Option<String> {
     let named = |what: &str, here: &str, there: &str| {
         let quoted = |text: &str| format!("'{}'", printable(text));
         format!(
@@ -55,9 +92,11 @@ pub fn difference(here: &Head, there: &Head) -> Option<String> {
             &commit(there),
         ));
     }
-    if here.run.checkpoint != there.run.checkpoint || here.fingerprints != there.fingerprints {
-        return Some("the checkpoint, the file of inputs, a kernel or NVIDIA_TF32_OVERRIDE has changed in between".to_owned());
-    }
+    None
+}
+
+/// What follows from the flags and from what was read.
+fn rest(here: &Head, there: &Head) -> Option<String> {
     let mut names = here.recipes.keys().chain(there.recipes.keys());
     if let Some(name) = names.find(|&name| here.recipes.get(name) != there.recipes.get(name)) {
         return Some(format!("recipe '{}' is another", printable(name)));

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use super::{
     assemble::{self, AssembleError},
-    identity,
+    identity::{self, Difference},
 };
 use crate::{
     checkpoint::Digests,
@@ -65,7 +65,7 @@ pub enum JoinError {
         /// The one that it is compared with.
         first: String,
         /// What is different.
-        difference: String,
+        difference: Difference,
     },
     /// Parts of runs that were split otherwise.
     #[error("{name} is part {share}, and {first} is part {first_share}; name parts of one run")]

@@ -2,14 +2,15 @@
 //!
 //! A text file, a JSON object per line. The first line says which run it is:
 //! ```text
-//! {"journal":1,"share":{"number":1,"of":1},"dump":"/tensors","head":{…}} 5f70bf18a0860070
-//! {"case":{"suite":"mix","place":"L0.attn"},"seconds":0.31,"rows":42,"found":{…}} 7d865e959b246691
+//! {"journal":2,"share":{"number":1,"of":1},"dump":"/tensors","head":{…}} 5f70bf18a0860070
+//! {"finished":{"case":{"suite":"mix","place":"L0.attn"},"seconds":0.31,"rows":42,"found":{…}},"dumped":{…}} 7d865e959b246691
 //! ```
 //! and every further line is a case that is finished ([`LineLog`] says how they are written). Its lock keeps two runs from
 //! writing into one folder.
 
 use std::{
-    collections::HashSet,
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
     fs, io,
     path::{Path, PathBuf},
 };
@@ -17,12 +18,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::identity;
+use super::identity::{self, Difference};
 use crate::{
     line_log::{self, LineLog, LineLogError},
     report::{
         part::{CaseName, Finished, Head, Share},
-        printable,
+        printable, shell_word,
     },
 };
 
@@ -30,7 +31,7 @@ use crate::{
 pub const NAME: &str = "report.journal";
 
 /// The version of the format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Why a journal cannot be begun or gone on with.
 #[derive(Debug, Error)]
@@ -50,14 +51,22 @@ pub enum JournalError {
         cases: usize,
     },
     /// It is of another run.
-    #[error("{} is of another run, `{command}`: {difference}; repeat that command with --resume, or remove that file", path.display())]
+    #[error("{} is of another run: {difference}; go on with that one by `{command}`, or remove that file", path.display())]
     OtherRun {
         /// The file.
         path: PathBuf,
-        /// The command of that run.
+        /// The command that goes on with that run.
         command: String,
         /// What is different.
         difference: String,
+    },
+    /// It is of this command, and of something else that was read.
+    #[error("{} cannot be gone on with, for {what} has changed in between; undo that, or remove that file", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// What is not what it was.
+        what: String,
     },
     /// It is something else.
     #[error("{} is no journal of this version of the program: {why}; move it away", path.display())]
@@ -90,12 +99,45 @@ pub struct Whose {
     pub head: Head,
 }
 
+impl Whose {
+    /// The command that goes on with it; the formats of its report are not known.
+    fn resuming(&self, folder: &Path) -> String {
+        let mut words = self.head.run.command.clone();
+        if self.share != Share::WHOLE {
+            words.extend([
+                "--part".to_owned(),
+                format!("{}/{}", self.share.number, self.share.of),
+            ]);
+        }
+        if let Some(dump) = &self.dump {
+            words.extend(["--dump".to_owned(), dump.clone()]);
+        }
+        words.extend(["--out".to_owned(), folder.display().to_string()]);
+        words.push("--resume".to_owned());
+        let words: Vec<_> = words.iter().map(|word| shell_word(word)).collect();
+        words.join(" ")
+    }
+}
+
 /// The first line.
 #[derive(Serialize, Deserialize)]
 struct Opening {
     journal: u32,
     #[serde(flatten)]
     whose: Whose,
+}
+
+/// The files of tensors that were written, by name, with their lengths.
+pub type Dumped = BTreeMap<String, u64>;
+
+/// Any other line.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    finished: Cow<'a, Finished>,
+    /// Since the line before.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    dumped: Cow<'a, Dumped>,
 }
 
 /// What a journal is opened with.
@@ -105,6 +147,8 @@ pub struct Opened {
     pub journal: Journal,
     /// What is finished.
     pub finished: Vec<Finished>,
+    /// The tensors of all that is finished.
+    pub dumped: Dumped,
     /// Whether it is the run that was there: what else it has written is its own.
     pub is_resumed: bool,
 }
@@ -148,11 +192,13 @@ impl Journal {
                 None => Some(lines),
                 // Nothing is lost with it.
                 Some(_) if lines.finished.is_empty() => None,
-                Some(difference) => {
-                    let command = printable(&lines.opening.whose.head.run.command.join(" "));
+                Some(Difference::Changed(what)) => {
+                    return Err(JournalError::Changed { path, what });
+                }
+                Some(Difference::Asked(difference)) => {
                     return Err(JournalError::OtherRun {
+                        command: lines.opening.whose.resuming(folder),
                         path,
-                        command,
                         difference,
                     });
                 }
@@ -160,8 +206,12 @@ impl Journal {
             _ => None,
         };
         let is_resumed = kept.is_some();
-        let (finished, length) =
-            kept.map_or((Vec::new(), 0), |lines| (lines.finished, lines.length));
+        let Lines {
+            opening,
+            finished,
+            dumped,
+            length,
+        } = kept.unwrap_or_else(|| Lines::begin(whose.clone()));
         let mut journal = Self {
             log,
             path: path.clone(),
@@ -170,30 +220,29 @@ impl Journal {
         // What was cut short goes.
         journal.log.keep(length).map_err(failed)?;
         if length == 0 {
-            let opening = Opening {
-                journal: VERSION,
-                whose: whose.clone(),
-            };
             journal.log.add(&opening).map_err(failed)?;
         }
         Ok(Opened {
             journal,
             finished,
+            dumped,
             is_resumed,
         })
     }
 
-    /// Keeps a finished case.
+    /// Keeps a finished case, and which tensors were written up to there.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn add(&mut self, finished: &Finished) -> Result<(), JournalError> {
-        self.log
-            .add(finished)
-            .map_err(|source| JournalError::File {
-                path: self.path.clone(),
-                source,
-            })?;
+    pub fn add(&mut self, finished: &Finished, dumped: &Dumped) -> Result<(), JournalError> {
+        let line = Line {
+            finished: Cow::Borrowed(finished),
+            dumped: Cow::Borrowed(dumped),
+        };
+        self.log.add(&line).map_err(|source| JournalError::File {
+            path: self.path.clone(),
+            source,
+        })?;
         self.cases += 1;
         Ok(())
     }
@@ -223,11 +272,25 @@ impl Drop for Journal {
 struct Lines {
     opening: Opening,
     finished: Vec<Finished>,
+    dumped: Dumped,
     /// Bytes of the lines that are whole.
     length: u64,
 }
 
 impl Lines {
+    /// Those of a run that begins: none.
+    fn begin(whose: Whose) -> Self {
+        Self {
+            opening: Opening {
+                journal: VERSION,
+                whose,
+            },
+            finished: Vec::new(),
+            dumped: Dumped::new(),
+            length: 0,
+        }
+    }
+
     /// Nothing of a file that was cut short in its first line.
     fn of(text: &[u8], path: &Path) -> Result<Option<Self>, JournalError> {
         let wrong = |why: String| JournalError::NoJournal {
@@ -250,49 +313,53 @@ impl Lines {
                 opening.journal
             )));
         }
-        let mut finished = Vec::new();
+        let (mut finished, mut dumped) = (Vec::new(), Dumped::new());
         let mut length = first.len();
         for (line, number) in lines {
-            let one: Finished =
+            let one: Line<'_> =
                 line_log::object(line).map_err(|why| wrong(format!("line {number}: {why}")))?;
-            finished.push(one);
+            finished.push(one.finished.into_owned());
+            dumped.extend(one.dumped.into_owned());
             length += line.len();
         }
         Ok(Some(Self {
             opening,
             finished,
+            dumped,
             length: length as u64,
         }))
     }
 
-    /// In words, what keeps them from being those of a run; nothing if they are.
-    fn difference(&self, whose: &Whose) -> Option<String> {
+    /// What keeps them from being those of a run; nothing if they are.
+    fn difference(&self, whose: &Whose) -> Option<Difference> {
         let there = &self.opening.whose;
         if let Some(difference) = identity::difference(&whose.head, &there.head) {
             return Some(difference);
         }
         if there.share != whose.share {
-            return Some(format!(
+            return Some(Difference::Asked(format!(
                 "it is part {}, and this is part {}",
                 there.share, whose.share
-            ));
+            )));
         }
         if there.dump != whose.dump {
             let named = |dump: &Option<String>| {
                 let quoted = |dir: &String| format!("'{}'", printable(dir));
                 dump.as_ref().map_or_else(|| "not given".to_owned(), quoted)
             };
-            return Some(format!(
+            return Some(Difference::Asked(format!(
                 "--dump is {} here and {} there",
                 named(&whose.dump),
                 named(&there.dump)
-            ));
+            )));
         }
         let mut left: HashSet<&CaseName> = whose.head.cases.iter().collect();
         let stray = self.finished.iter().find(|one| !left.remove(&one.case));
         stray.map(|stray| {
             let case = &stray.case;
-            format!("it has {case}, which is no case of this one or stands there twice")
+            Difference::Asked(format!(
+                "it has {case}, which is no case of this one or stands there twice"
+            ))
         })
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use super::{
     assemble,
     join::{Source, join},
-    journal::{self, Journal, Whose},
+    journal::{self, Dumped, Journal, Whose},
 };
 use crate::{
     checkpoint::Digests,
@@ -32,7 +32,7 @@ fn head() -> Head {
         tool: report.tool,
         run: report.run,
         flags: [("--seed".to_owned(), "3".to_owned())].into(),
-        fingerprints: vec!["sha256:00".to_owned()],
+        fingerprints: [("the checkpoint".to_owned(), "sha256:00".to_owned())].into(),
         recipes: report.recipes,
         skipped: vec![Skipped {
             what: "suite chain".to_owned(),
@@ -174,7 +174,8 @@ fn parts_that_do_not_belong_together_are_refused() {
     let mut other_tool = head();
     other_tool.tool.version = "9.9.9".to_owned();
     let mut other_weights = head();
-    other_weights.fingerprints = vec!["sha256:11".to_owned()];
+    let changed = ("the checkpoint".to_owned(), "sha256:11".to_owned());
+    other_weights.fingerprints = [changed].into();
     let mut other_source = head();
     other_source.run.checkpoint.source = "elsewhere".to_owned();
     let mut other_arch = head();
@@ -187,7 +188,7 @@ fn parts_that_do_not_belong_together_are_refused() {
         (other_seed, "--seed is '3' here and '4' there"),
         (no_flag, "--seed is '3' here and not given there"),
         (other_tool, "the version is"),
-        (other_weights, "has changed"),
+        (other_weights, "the checkpoint has changed"),
         (other_source, "'elsewhere'"),
         (other_arch, "the backend is"),
         (other_recipe, "recipe 'mine' is another"),
@@ -281,8 +282,8 @@ fn two(dir: &Path) -> PathBuf {
     let (mut journal, before) = open(dir, &head(), false).unwrap();
     assert!(before.is_empty());
     assert_eq!(journal.kept(), None);
-    journal.add(&finished("L0.attn")).unwrap();
-    journal.add(&finished("L0.ffn")).unwrap();
+    journal.add(&finished("L0.attn"), &Dumped::new()).unwrap();
+    journal.add(&finished("L0.ffn"), &Dumped::new()).unwrap();
     journal.kept().unwrap().to_owned()
 }
 
@@ -292,7 +293,7 @@ fn a_journal_gives_back_what_it_was_given() {
     let path = two(dir.path());
     let (mut journal, before) = open(dir.path(), &head(), true).unwrap();
     assert_eq!(before, [finished("L0.attn"), finished("L0.ffn")]);
-    journal.add(&finished("L1.attn")).unwrap();
+    journal.add(&finished("L1.attn"), &Dumped::new()).unwrap();
     drop(journal);
     let (journal, before) = open(dir.path(), &head(), true).unwrap();
     assert_eq!(before.len(), 3);
@@ -330,7 +331,7 @@ fn a_line_cut_short_counts_for_nothing() {
         let (mut journal, before) = open(dir.path(), &head(), true).unwrap();
         let expected = usize::from(cut >= second) + usize::from(cut >= third);
         assert_eq!(before.len(), expected, "cut at {cut}");
-        journal.add(&finished("L1.ffn")).unwrap();
+        journal.add(&finished("L1.ffn"), &Dumped::new()).unwrap();
         drop(journal);
         let (_, again) = open(dir.path(), &head(), true).unwrap();
         assert_eq!(again.len(), expected + 1, "cut at {cut}");
@@ -398,7 +399,7 @@ fn something_else_of_that_name_is_left_alone() {
         ("Dear diary".to_owned(), "its first line is not one"),
         ("Dear diary\n".to_owned(), "its first line"),
         (
-            good.replacen("\"journal\":1", "\"journal\":2", 1),
+            good.replacen("\"journal\":2", "\"journal\":3", 1),
             "checksum",
         ),
         (good.replacen("1e-7", "1e-8", 1), "line 2"),

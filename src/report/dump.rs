@@ -14,6 +14,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, Write},
+    sync::mpsc::Sender,
 };
 
 use half::bf16;
@@ -27,6 +28,16 @@ use crate::suite::tensors::{NamedTensor, Sink, Stored, Tensors, Values};
 pub struct Dump {
     dir: OutputDir,
     origin: Origin,
+    told: Sender<Written>,
+}
+
+/// A file that has been written.
+#[derive(Debug)]
+pub struct Written {
+    /// Its name.
+    pub file: String,
+    /// Its length.
+    pub bytes: u64,
 }
 
 /// What the dumped tensors rest on.
@@ -53,10 +64,10 @@ impl Origin {
 }
 
 impl Dump {
-    /// Dumps into a folder known to be writable.
+    /// Dumps into a folder known to be writable, and tells of every file.
     #[must_use]
-    pub fn new(dir: OutputDir, origin: Origin) -> Self {
-        Self { dir, origin }
+    pub fn new(dir: OutputDir, origin: Origin, told: Sender<Written>) -> Self {
+        Self { dir, origin, told }
     }
 
     /// Lets the files stay; without this they go again, because a run that fails writes nothing.
@@ -79,7 +90,17 @@ impl Sink for Dump {
             out.write_all(header.as_bytes())?;
             named.iter().try_for_each(|tensor| data(tensor, out))
         });
-        written.map(drop).map_err(|error| error.to_string())
+        written.map_err(|error| error.to_string())?;
+        let tensors = named
+            .iter()
+            .map(|tensor| tensor.shape[0] * tensor.shape[1] * tensor.stored.bytes());
+        let bytes = size_of::<u64>() + header.len() + tensors.sum::<usize>();
+        // Nobody may want to know.
+        let _ = self.told.send(Written {
+            file,
+            bytes: bytes as u64,
+        });
+        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 
-use super::{Class, GateOutcome, Report, printable};
+use super::{Class, GateOutcome, Part, Report, printable};
 
 /// Writes the XML.
 ///
@@ -43,7 +43,10 @@ pub fn write(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     suites.push(suite("skipped", skipped.collect()));
     suites.retain(|suite| !suite.test_cases.is_empty());
     if suites.is_empty() {
-        let status = failed("nothing was judged and nothing checked", None);
+        let part = report.part.as_ref().map(Part::headline);
+        let why = part.map_or_else(String::new, |headline| format!("{headline}: "));
+        let why = format!("{why}nothing was judged and nothing checked");
+        let status = failed(&why, None);
         suites.push(suite("verdicts", vec![("none".to_owned(), status)]));
     }
     let mut whole = quick_junit::Report::new("ulpdrift");

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Breach, Class, GateOutcome, Report, printable, table};
+use super::{Breach, Class, GateOutcome, Report, number::count, printable, table};
 
 /// Rows of a check that are shown; the rest is counted.
 const SHOWN: usize = 10;
@@ -54,8 +54,8 @@ fn headline(report: &Report) -> String {
         .collect();
     match (report.gates.len(), failed) {
         (0, _) => {}
-        (all, 0) => parts.push(format!("{all} checks passed")),
-        (all, failed) => parts.push(format!("{failed} of {all} checks failed")),
+        (all, 0) => parts.push(format!("{} passed", count(all, "check"))),
+        (all, failed) => parts.push(format!("{failed} of {} failed", count(all, "check"))),
     }
     if !report.failures.is_empty() {
         parts.push(format!("{} failures", report.failures.len()));

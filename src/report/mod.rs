@@ -51,7 +51,7 @@ pub use measures::{Better, Measures};
 pub use outcome::{Breach, Class, GateOutcome, Improvement, Verdict};
 pub use part::Part;
 pub use record::{DuplicateKey, Key, Record, Records};
-pub use reproduce::{reproduce, reproduce_timed};
+pub use reproduce::{reproduce, reproduce_timed, shell_word};
 
 /// Version of the JSON layout. It grows with every change of a name or a meaning, additions
 /// included, because readers refuse what they do not know.

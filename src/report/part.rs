@@ -45,8 +45,9 @@ pub struct Head {
     pub run: Run,
     /// The flags that decide what is computed, with their values as typed.
     pub flags: BTreeMap<String, String>,
-    /// What tells the checkpoint, and the file of inputs if there is one, from others of the same name.
-    pub fingerprints: Vec<String>,
+    /// What tells the contents of what the flags name (the checkpoint, a file of inputs, a kernel) from others of the same
+    /// name, and what the environment adds, by what it is of.
+    pub fingerprints: BTreeMap<String, String>,
     /// The recipes in full, by name.
     pub recipes: BTreeMap<String, serde_json::Value>,
     /// What was left out before anything was run.

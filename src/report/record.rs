@@ -124,6 +124,14 @@ impl Key {
         }
     }
 
+    /// Whether it is of a pair of sources of error: how much the two say of each other, and no error of its own.
+    #[must_use]
+    pub fn is_pair(&self) -> bool {
+        self.source
+            .as_deref()
+            .is_some_and(|source| source.contains('*'))
+    }
+
     /// The row in words, without what all rows of a run share.
     #[must_use]
     pub fn words(&self) -> String {

@@ -87,7 +87,7 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
         flag("--arch", key.arch.clone());
     }
     words.extend(repeated(report, key));
-    let quoted: Vec<Cow<'_, str>> = words.iter().map(|word| quote(word)).collect();
+    let quoted: Vec<Cow<'_, str>> = words.iter().map(|word| shell_word(word)).collect();
     quoted.join(" ")
 }
 
@@ -190,9 +190,10 @@ fn first_of_sweep<'a>(report: &'a Report, key: &'a Key) -> &'a Key {
     keys.find(is_same_sweep).unwrap_or(key)
 }
 
-/// Quoted for a POSIX shell. A NUL cannot be passed to a program at all, so such a word could only
+/// A word, quoted for a POSIX shell. A NUL cannot be passed to a program at all, so such a word could only
 /// come from a report edited by hand; the shell leaves it out.
-fn quote(word: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn shell_word(word: &str) -> Cow<'_, str> {
     if word.chars().any(|c| c != '\n' && is_hostile(c)) {
         return Cow::Owned(printed(word));
     }
@@ -203,8 +204,11 @@ fn quote(word: &str) -> Cow<'_, str> {
 
 /// A word that would drive the terminal that shows it, as the call by which a shell makes it.
 fn printed(word: &str) -> String {
+    // The shell drops the line breaks at the end of what a call prints.
+    let printed = word.trim_end_matches('\n');
+    let dropped = &word[printed.len()..];
     let mut text = String::new();
-    for c in word.chars() {
+    for c in printed.chars() {
         match c {
             '\\' => text.push_str(r"\\"),
             '\'' => text.push_str(r"'\''"),
@@ -215,5 +219,5 @@ fn printed(word: &str) -> String {
             c => text.push(c),
         }
     }
-    format!("\"$(printf %b '{text}')\"")
+    format!("\"$(printf %b '{text}'){dropped}\"")
 }

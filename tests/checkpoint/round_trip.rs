@@ -107,7 +107,7 @@ fn subsets_of_layers_are_the_same_layers() {
         part.model()
             .notes
             .iter()
-            .any(|note| note.contains("0, 2 are not here"))
+            .any(|note| note.contains("these are not here: 0, 2"))
     );
     for (layer, site, weights) in sites(&part) {
         assert_eq!(weights, whole.hc(layer, site, NonFinite::Refuse).unwrap());

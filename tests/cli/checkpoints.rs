@@ -129,7 +129,7 @@ fn a_synthetic_checkpoint_says_so_wherever_it_goes() {
     let run = scene.ulpdrift("run ckpt --variants tf32 --out out --dump dump");
     let run = run.exits_with(0).fits_80_columns();
     assert!(run.stdout.starts_with("SYNTHETIC weights"), "{run}");
-    run.prints("Note: of the model's 4 layers, 0, 2 are not here");
+    run.prints("Note: of the model's 4 layers these are not here: 0, 2");
     let report = scene.json("out/report.json");
     assert_eq!(report["run"]["checkpoint"]["kind"], "synthetic");
     for site in ["L1.attn", "L1.ffn", "L3.attn", "L3.ffn"] {

@@ -176,7 +176,7 @@ fn a_run_that_had_ended_ends_in_the_same_bytes_again_and_replaces_no_other_tenso
     scene
         .ulpdrift(&line)
         .exits_with(0)
-        .remarks("nothing to go on with");
+        .remarks("no run is under way there");
     assert!(comparable_files(&scene) == expected);
 
     let tensors = "dump/recombine.L3.attn.safetensors";
@@ -192,6 +192,21 @@ fn a_run_that_had_ended_ends_in_the_same_bytes_again_and_replaces_no_other_tenso
     }
     assert!(fs::read(scene.path(tensors)).unwrap() == others);
     fs::remove_file(scene.path(tensors)).unwrap();
+
+    // What a finished case has written is not written again, so it has to be there.
+    let finished = scene.path("dump/L0.attn.safetensors");
+    let good = fs::read(&finished).unwrap();
+    for (there, said) in [(None, "No such file"), (Some(&good[1..]), "bytes and had")] {
+        match there {
+            None => fs::remove_file(&finished).unwrap(),
+            Some(bytes) => fs::write(&finished, bytes).unwrap(),
+        }
+        let parts = ["--dump dump: L0.attn.safetensors", said, "put it back"];
+        scene
+            .ulpdrift(&format!("{line} -q"))
+            .must_be_refused_saying(&parts);
+    }
+    fs::write(&finished, good).unwrap();
     scene.ulpdrift(&line).exits_with(0);
     assert!(comparable_files(&scene) == expected);
 }

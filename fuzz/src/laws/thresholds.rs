@@ -89,7 +89,8 @@ fn holds(outcome: &GateOutcome, limit: &Limit) {
     let measured = |row: &Record| row.measures.get(limit.measure).map(|n| n.as_f64());
     let kind = |row: &Record| {
         let key = &row.key;
-        (key.suite.clone(), key.stage.clone(), key.k_at.is_some())
+        let (suite, stage) = (key.suite.clone(), key.stage.clone());
+        (suite, stage, key.k_at.is_some(), key.is_pair())
     };
     let rows = &report().records;
     let mut held = 0;

@@ -8,7 +8,7 @@ use super::{NAME, Only, WIDTH};
 use crate::{
     checkpoint::{Checkpoint, Group, Item, Model},
     cli::run::weight_kind,
-    report::{printable, style, wrap},
+    report::{number::count, printable, style, wrap},
     suite::weights::{
         Change, Comparison, Difference, compare,
         mixing::{self, MixEffect},
@@ -107,24 +107,24 @@ impl View {
         );
         writeln!(text, "{}", wrap(&summary, WIDTH, ""))?;
         let limits = "Compared are the tensors that inspect lists: of hyper-connections, norms and indexers. Experts, \
-                      attention's own weights and embeddings are not looked at.";
+                      attention beyond what its indexer reads, and embeddings are not looked at.";
         writeln!(text, "{}", wrap(limits, WIDTH, ""))?;
         let by_mixes = |x: &&MixEffect, y: &&MixEffect| x.mixes.rel_l2.total_cmp(&y.mixes.rel_l2);
         if let Some(worst) = self.mixes.iter().max_by(by_mixes) {
             let line = format!(
-                "B's weights move the mixes of {} by {} rel_l2; {} sites differ.",
+                "B's weights move the mixes of {} by {} rel_l2, the most of {}.",
                 worst.place,
                 figure(worst.mixes.rel_l2),
-                self.mixes.len()
+                count(self.mixes.len(), "site")
             );
             writeln!(text, "{}", wrap(&line, WIDTH, ""))?;
         }
         if let Some(worst) = self.selection.effects.first() {
             let line = format!(
-                "Of the keys that A's indexer of layer {} selects, B's selects {:.2} %; {} indexers differ.",
+                "Of the keys that A's indexer of layer {} selects, B's selects {:.2} %, the fewest of {}.",
                 worst.layer,
                 100.0 * worst.recall,
-                self.selection.differing.len()
+                count(self.selection.differing.len(), "indexer")
             );
             writeln!(text, "{}", wrap(&line, WIDTH, ""))?;
         }

@@ -2,23 +2,26 @@
 
 use std::{
     collections::BTreeSet,
+    fs,
     path::{Path, PathBuf},
+    sync::mpsc::Receiver,
     time::Instant,
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use super::{args::RunArgs, head, interrupt::Interrupt, progress, settings::Settings};
 use crate::{
     backend::{Backend, hardware::Hardware},
     job::{
         assemble,
-        journal::{Journal, Whose},
+        journal::{Journal, Opened, Whose},
         split,
     },
     measure::value::Value,
     report::{
         Found, Report,
+        dump::Written,
         part::{CaseName, Finished, Head, Share},
     },
     suite::{SuiteError, ledger::Ledger},
@@ -41,6 +44,8 @@ pub struct Desk<'a> {
     /// Whether it goes on with what another process has begun.
     is_resumed: bool,
     journal: Option<Journal>,
+    /// Tensors that were written since the last case.
+    dumped: Receiver<Written>,
     /// When the last case was finished.
     last: Instant,
 }
@@ -49,12 +54,13 @@ impl<'a> Desk<'a> {
     /// Of a run that begins, or goes on with what `--out` has.
     ///
     /// # Errors
-    /// If that is of another run, or cases cannot be kept there.
+    /// If that is of another run, if its tensors are gone, or if cases cannot be kept there.
     pub fn open(
         args: &RunArgs,
         settings: &'a Settings,
         head: Head,
         backend: &'a dyn Backend,
+        dumped: Receiver<Written>,
     ) -> anyhow::Result<Self> {
         // Before there is anything to keep.
         let interrupt = Interrupt::listen()?;
@@ -70,6 +76,9 @@ impl<'a> Desk<'a> {
         };
         let open = |folder: &PathBuf| Journal::open(folder, &whose, args.resume);
         let opened = args.out.as_ref().map(open).transpose().context("--out")?;
+        if let (Some(opened), Some(dir)) = (&opened, &args.dump) {
+            require_tensors(dir, opened)?;
+        }
         let (journal, finished, is_resumed) = match opened {
             None => (None, Vec::new(), false),
             Some(opened) => (Some(opened.journal), opened.finished, opened.is_resumed),
@@ -92,6 +101,7 @@ impl<'a> Desk<'a> {
             is_resumed,
             finished,
             journal,
+            dumped,
             last: Instant::now(),
         })
     }
@@ -151,6 +161,24 @@ impl<'a> Desk<'a> {
     }
 }
 
+/// What finished cases have written is not written again, so it has to be there.
+fn require_tensors(dir: &Path, opened: &Opened) -> anyhow::Result<()> {
+    for (file, &bytes) in &opened.dumped {
+        let found = match fs::metadata(dir.join(file)) {
+            Ok(there) if there.is_file() && there.len() == bytes => continue,
+            Ok(there) => format!("has {} bytes and had {bytes}", there.len()),
+            Err(error) => format!("cannot be looked at ({error})"),
+        };
+        let journal = opened.journal.kept().unwrap_or(dir).display();
+        bail!(
+            "--dump {}: {file}, which a finished case has written, {found}; put it back, or remove {journal} to measure \
+             all again",
+            dir.display()
+        );
+    }
+    Ok(())
+}
+
 impl Ledger for Desk<'_> {
     fn wants(&self, place: &str) -> bool {
         self.left.contains(&self.case(place))
@@ -186,7 +214,9 @@ impl Ledger for Desk<'_> {
             return Err(SuiteError::Keep(format!("{case} is no case of this run")));
         }
         if let Some(journal) = &mut self.journal {
-            let kept = journal.add(&finished);
+            let dumped = self.dumped.try_iter();
+            let dumped = dumped.map(|one| (one.file, one.bytes)).collect();
+            let kept = journal.add(&finished, &dumped);
             kept.map_err(|error| SuiteError::Keep(format!("--out: {error}")))?;
         }
         self.finished.push(finished);

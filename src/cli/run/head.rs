@@ -27,24 +27,28 @@ pub fn head(
     let typed = Typed::here();
     let mut skipped = settings.left_out.clone();
     skipped.extend(lacking);
-    let mut fingerprints = vec![settings.checkpoint.fingerprint()?];
-    fingerprints.extend(settings.activations.fingerprint()?);
-    fingerprints.extend(
-        args.kernels
-            .as_deref()
-            .map(backend::fingerprint)
-            .transpose()?,
-    );
-    fingerprints.extend(library_override());
     Ok(Head {
         tool: Tool::current(),
         run: run(args, settings, plan, &typed)?,
         flags: typed.deciding(),
-        fingerprints,
+        fingerprints: fingerprints(args, settings)?,
         recipes: recipes(settings, plan)?,
         skipped,
         cases: cases::all(args, settings, plan),
     })
+}
+
+/// What is read besides the flags, by what it is of.
+fn fingerprints(args: &RunArgs, settings: &Settings) -> anyhow::Result<BTreeMap<String, String>> {
+    let kernels = args.kernels.as_deref().map(backend::fingerprint);
+    let all = [
+        ("the checkpoint", Some(settings.checkpoint.fingerprint()?)),
+        ("the file of inputs", settings.activations.fingerprint()?),
+        ("a kernel of --kernels", kernels.transpose()?),
+        ("the environment", library_override()),
+    ];
+    let named = |(name, print): (&str, Option<String>)| Some((name.to_owned(), print?));
+    Ok(all.into_iter().filter_map(named).collect())
 }
 
 /// The variable that makes cuBLAS use TF32, or not, whatever it is asked for, if it is set.

@@ -16,7 +16,7 @@ mod progress;
 pub mod settings;
 mod typed;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::mpsc};
 
 pub use self::head::weight_kind;
 use self::{args::RunArgs, desk::Desk, settings::Settings};
@@ -63,10 +63,11 @@ fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
         return crosscheck::run(args, &plan, settings);
     }
     let head = head::head(args, settings, &plan, lacking)?;
-    let mut desk = Desk::open(args, settings, head, plan.backend)?;
+    let (tell, told) = mpsc::channel();
+    let mut desk = Desk::open(args, settings, head, plan.backend, told)?;
     say_resumed(args, &desk);
     if let Some(dir) = &args.dump {
-        outputs.dump_into(dir, args.resume, origin(args, settings))?;
+        outputs.dump_into(dir, args.resume, origin(args, settings), tell)?;
     }
     let outcome = cases::run(args, settings, &plan, outputs.sink(), &mut desk)
         .and_then(|()| finish(&gates, &mut desk, &mut outputs));
@@ -132,7 +133,7 @@ fn say_resumed(args: &RunArgs, desk: &Desk<'_>) {
     }
     let said = match desk.is_resumed() {
         true => format!("--resume: {done} of {} cases were finished", done + left),
-        false => "--resume: there is nothing to go on with, so the run begins".to_owned(),
+        false => "--resume: no run is under way there, so this one begins".to_owned(),
     };
     print::note(args.quiet, &said);
 }

@@ -1,5 +1,7 @@
 //! A run on a device made of the emulator, from flags to report.
 
+use std::sync::mpsc;
+
 use clap::Parser;
 
 use super::*;
@@ -33,7 +35,7 @@ fn report_on(
     lacking: Vec<Skipped>,
 ) -> anyhow::Result<Report> {
     let head = head::head(args, settings, plan, lacking)?;
-    let mut desk = Desk::open(args, settings, head, plan.backend)?;
+    let mut desk = Desk::open(args, settings, head, plan.backend, mpsc::channel().1)?;
     let mut outputs = Outputs::prepare(wanted(args))?;
     cases::run(args, settings, plan, outputs.sink(), &mut desk)?;
     desk.report(&VerdictLimits::default())

@@ -127,7 +127,7 @@ fn hyper_connections() {
             )
             .but_shown(),
             good("a gap between layers", file(layer().layer("layers.2.")))
-                .noting("of the model's 3 layers, 1 are not here"),
+                .noting("of the model's 3 layers these are not here: 1"),
             refused(
                 "another model",
                 &[
