@@ -9,8 +9,8 @@ use super::{exit, print, step_summary::StepSummary};
 use crate::{
     gate::{self, Thresholds, init},
     report::{
-        Breach, Class, GateOutcome, Improvement, Report, Verdict, json, junit, markdown, number,
-        printable, style, write,
+        Breach, GateOutcome, Improvement, Report, json, junit, markdown, number, printable,
+        reproduce, style, write,
     },
     verdict,
 };
@@ -130,36 +130,58 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
         &report.records,
         &limits,
     );
-    // What rounding cannot explain, or nobody can use, fails whatever the limits overlooked.
-    let unusable = |verdict: &Verdict| matches!(verdict.verdict, Class::Structural | Class::Broken);
-    for verdict in &verdicts {
-        if thresholds.verdict.is_some() || unusable(verdict) {
-            let mark = if unusable(verdict) {
-                failed()
-            } else {
-                "      ".to_owned()
-            };
-            let sentence = style::sentence(verdict.verdict, &printable(&verdict.sentence));
-            let _ = writeln!(text, "{mark}{sentence}");
-        }
-    }
-    let failures = verdict::failures(&report.records);
-    for failure in &failures {
-        let _ = writeln!(text, "{}{}", failed(), printable(failure));
-    }
-    let is_sound = failures.is_empty() && !verdicts.iter().any(unusable);
-    let code = if gate::passed(&outcomes) && is_sound {
-        exit::GOOD
-    } else {
-        exit::CHECK_FAILED
-    };
     let report = Report {
         gates: outcomes,
         verdicts,
-        failures,
+        failures: verdict::failures(&report.records),
         ..report
     };
+    text.push_str(&judged(&report, &thresholds));
+    let is_good = !report.gates.is_empty() && verdict::is_good(&report, &limits);
+    let code = match is_good {
+        true => exit::GOOD,
+        false => exit::CHECK_FAILED,
+    };
     Ok(Checked { text, report, code })
+}
+
+/// What fails whatever the limits overlooked: what rounding cannot explain, or nobody can use. The other verdicts are shown
+/// where the thresholds move them.
+fn judged(report: &Report, thresholds: &Thresholds) -> String {
+    let mut text = String::new();
+    for verdict in &report.verdicts {
+        let is_unusable = verdict.verdict.is_unusable();
+        if thresholds.verdict.is_some() || is_unusable {
+            let mark = match is_unusable {
+                true => failed(),
+                false => "      ".to_owned(),
+            };
+            let sentence = style::sentence(verdict.verdict, &printable(&verdict.sentence));
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{mark}{sentence}");
+        }
+    }
+    for failure in &report.failures {
+        let _ = writeln!(text, "{}{}", failed(), printable(failure));
+    }
+    let limits = thresholds.verdict.unwrap_or_default();
+    let is_good_so_far = report.failures.is_empty()
+        && gate::passed(&report.gates)
+        && !report.verdicts.iter().any(|one| one.verdict.is_unusable());
+    let rows = report.records.iter();
+    // A sweep's rows have no verdict.
+    let unsound = rows.filter(|row| is_good_so_far && !verdict::is_sound(row, &limits));
+    for row in unsound.take(1) {
+        let _ = writeln!(
+            text,
+            "{}{} is of no use: its rel_l2 is not finite, or its cosine below {}\n      {}",
+            failed(),
+            printable(&row.key.words()),
+            number::exact(limits.broken_cosine),
+            reproduce(report, &row.key)
+        );
+    }
+    text
 }
 
 fn title(report: &Report) -> String {

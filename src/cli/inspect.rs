@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use super::{exit, print, run::weight_kind};
 use crate::{
     checkpoint::{Checkpoint, CheckpointError, Group, Inventory, Item, ReadBuffers, TensorStats},
-    report::{style, wrap},
+    report::{printable, style, wrap},
 };
 
 /// List the hyper-connection, indexer and norm tensors of a checkpoint.
@@ -145,7 +145,7 @@ fn title(item: &Item) -> String {
                 .unwrap_or(&item.official);
             format!(
                 "MTP {}, not measured",
-                name.trim_end_matches('.').escape_debug()
+                printable(name.trim_end_matches('.'))
             )
         }
     }
@@ -154,7 +154,7 @@ fn title(item: &Item) -> String {
 fn write_title(text: &mut String, checkpoint: &Checkpoint) -> fmt::Result {
     let kind = style::weights(weight_kind(checkpoint.kind()));
     let model = checkpoint.model();
-    writeln!(text, "{}: {kind} weights", checkpoint.source())?;
+    writeln!(text, "{}: {kind} weights", printable(checkpoint.source()))?;
     if let Some(commit) = checkpoint.revision() {
         writeln!(text, "commit {commit} of the Hugging Face cache")?;
     }
@@ -196,7 +196,7 @@ fn write_row(text: &mut String, row: &Row) -> fmt::Result {
     }
     let dims: Vec<String> = row.item.shape.iter().map(usize::to_string).collect();
     let shape = format!("[{}]", dims.join(","));
-    write!(text, " {shape:<SHAPE$} {:<7}", row.item.dtype)?;
+    write!(text, " {shape:<SHAPE$} {:<7}", printable(&row.item.dtype))?;
     match row.stats {
         Some(stats) => writeln!(
             text,
@@ -219,7 +219,7 @@ fn short_name(item: &Item) -> String {
         }
         None => &item.stored,
     };
-    name.escape_debug().to_string()
+    printable(name)
 }
 
 fn write_remarks(
@@ -238,8 +238,8 @@ fn write_remarks(
             text,
             "{}: {} in {}",
             style::failure("non-finite"),
-            row.item.stored.escape_debug(),
-            row.item.file
+            printable(&row.item.stored),
+            printable(&row.item.file)
         )?;
     }
     let lossy = |dtype: &str| {
@@ -266,7 +266,11 @@ fn write_remarks(
     let model = checkpoint.model();
     let has_all_layers = checkpoint.layers().len() >= model.layers;
     for note in &model.notes {
-        writeln!(text, "{}", wrap(&format!("note: {note}"), WIDTH, "  "))?;
+        writeln!(
+            text,
+            "{}",
+            wrap(&format!("note: {}", printable(note)), WIDTH, "  ")
+        )?;
     }
     match missing {
         [] if has_all_layers => writeln!(text, "missing: nothing"),

@@ -74,9 +74,8 @@ fn complete(part: &Part, json: Option<&Path>) -> String {
 
 /// The worst row of what failed, alone.
 fn failed(report: &Report, limits: &VerdictLimits) -> Option<String> {
-    let is_unusable =
-        |verdict: &&Verdict| matches!(verdict.verdict, Class::Structural | Class::Broken);
-    let judged = report.verdicts.iter().filter(is_unusable);
+    let verdicts = report.verdicts.iter();
+    let judged = verdicts.filter(|verdict| verdict.verdict.is_unusable());
     let of_verdict = judged
         .filter_map(|verdict| reason(report, verdict, limits))
         .next();

@@ -124,11 +124,30 @@ fn limit(
     let slack = found.map_or_else(String::new, |found| format!("# worst {found} in {place}\n"));
     let bound = format!("{name} = {}", exact(bound));
     let k = k.map_or_else(String::new, |k| format!("k = {k}\n"));
-    let variant = toml::Value::from(variant);
+    let variant = quoted(variant);
     let _ = write!(
         text,
         "\n{slack}[[limit]]\nsuite = \"{suite}\"\nstage = \"{stage}\"\nvariant = {variant}\n{k}measure = \"{measure}\"\n{bound}\n"
     );
+}
+
+/// A text as TOML has it, which escapes neither what turns a line round nor all that drives a terminal.
+fn quoted(text: &str) -> String {
+    if printable(text) == text {
+        return toml::Value::from(text).to_string();
+    }
+    let mut quoted = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if printable(c.encode_utf8(&mut [0; 4])).starts_with('\\') => {
+                let _ = write!(quoted, "\\U{:08X}", u32::from(c));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// Two digits, not below the value.

@@ -256,7 +256,7 @@ fn the_command_survives_a_shell() {
     let mut key = report.records[0].key.clone();
     key.variant = "a b".to_owned();
     key.inputs = "file:/x y.safetensors".to_owned();
-    let hostile = "-\u{1b}[2J\u{202e}it's %s \\n $(date)\n\n";
+    let hostile = "\u{1b}[2J\u{202e}it's %s \\n $(date)\n\n";
     key.site = Some(hostile.to_owned());
     let command = reproduce(&report, &key);
     let drives = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
@@ -272,6 +272,37 @@ fn the_command_survives_a_shell() {
     assert!(words.contains(&hostile), "{words:?}");
     assert!(words.contains(&"a b") && words.contains(&"file:/x y.safetensors"));
     assert_eq!(words[words.len() - 2..], ["--recipes", "my recipes;.toml"]);
+}
+
+/// Whoever pastes the command of a report that somebody sent writes no file by it.
+#[test]
+fn no_name_in_a_command_is_taken_for_a_flag() {
+    let mut report = fixtures::mix_report();
+    report.run.checkpoint.source = "--out=victim".to_owned();
+    report.run.repeat_flags = [
+        "--dump",
+        "victim",
+        "--against",
+        "--out=victim",
+        "--allow-nonfinite",
+    ]
+    .map(str::to_owned)
+    .into();
+    report
+        .recipes
+        .insert("--out=victim".to_owned(), serde_json::json!({}));
+    let mut key = report.records[0].key.clone();
+    key.variant = "--out=victim".to_owned();
+    let command = reproduce(&report, &key);
+    let words: Vec<&str> = command.split(' ').collect();
+    assert_eq!(words[words.len() - 2..], ["--", "--out=victim"]);
+    let victims = words.iter().filter(|word| word.contains("victim"));
+    let victims: Vec<&&str> = victims.take(2).collect();
+    assert_eq!(
+        victims,
+        [&"--variants=--out=victim", &"--against=--out=victim"]
+    );
+    assert!(words.contains(&"--allow-nonfinite") && !words.contains(&"--dump"));
 }
 
 /// What is repeated is what says something to the row's own suite.

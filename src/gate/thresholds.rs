@@ -154,7 +154,7 @@ pub enum Problem {
     Syntax(String),
     /// It limits nothing.
     #[error(
-        "it has no [[limit]], and a gate never passes on nothing; add one or leave out --thresholds"
+        "it has no [[limit]], and a gate never passes on nothing; add one, or name no such file"
     )]
     NoLimits,
     /// A key of a limit is neither a field nor a setting.

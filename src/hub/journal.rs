@@ -14,7 +14,7 @@ use super::{
     HubError, Selection,
     identity::{Checked, Identity},
 };
-use crate::line_log::{self, LineLog, LineLogError};
+use crate::line_log::{self, LineLog, LineLogError, Lines};
 
 /// Changes whenever an unfinished fetch of an older version could not be finished.
 const LAYOUT: u32 = 2;
@@ -124,16 +124,16 @@ impl Journal {
             part: part.to_owned(),
             found,
         };
-        let (mut log, text) = LineLog::open(&path).map_err(|error| match error {
+        let (log, text) = LineLog::open(&path).map_err(|error| match error {
             LineLogError::Locked => HubError::InUse {
                 part: part.to_owned(),
             },
             LineLogError::Other(why) => other(format!("its journal: {why}")),
             LineLogError::File(error) => disk(error),
         })?;
-        let whole = line_log::whole_lines(&text);
-        log.keep(whole.map(<[u8]>::len).sum::<usize>() as u64)
-            .map_err(&disk)?;
+        if !line_log::begins_with(&text, br#"{"fetch":"#) {
+            return Err(other("its journal is something else".to_owned()));
+        }
         let mut journal = Self {
             path: path.clone(),
             log: Mutex::new(log),
@@ -141,33 +141,41 @@ impl Journal {
             heads: BTreeMap::new(),
             pieces: BTreeMap::new(),
         };
-        let mut lines = line_log::whole_lines(&text).map(|line| {
-            line_log::object(line)
-                .map_err(|_| other("its journal is of another version, or damaged".to_owned()))
-        });
-        match lines.next().transpose()? {
-            None => journal.append(&Entry::Fetch(subject.clone()))?,
-            Some(Entry::Fetch(found)) if found == *subject => {}
+        let damaged = |_| other("its journal is of another version, or damaged".to_owned());
+        let mut lines = Lines::of(&text);
+        let first = lines.read::<Entry>().transpose().map_err(damaged)?;
+        match &first {
+            None => {}
+            Some(Entry::Fetch(found)) if found == subject => {}
             Some(Entry::Fetch(found)) => return Err(other(found.difference(subject))),
             Some(_) => return Err(other("its journal is damaged".to_owned())),
         }
-        for entry in lines {
-            match entry? {
-                Entry::Fetch(_) => {}
-                Entry::Small(file) => {
-                    journal.small.insert(file.name.clone(), file);
-                }
-                Entry::Head(head) => {
-                    journal.heads.insert(head.name.clone(), head);
-                }
-                Entry::Piece(piece) => {
-                    journal
-                        .pieces
-                        .insert((piece.name.clone(), piece.begin), piece);
-                }
-            }
+        while let Some(entry) = lines.read::<Entry>() {
+            journal.take(entry.map_err(damaged)?);
+        }
+        let mut log = journal.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.keep(lines.read_so_far()).map_err(&disk)?;
+        drop(log);
+        if first.is_none() {
+            journal.append(&Entry::Fetch(subject.clone()))?;
         }
         Ok(journal)
+    }
+
+    /// What a line says is there.
+    fn take(&mut self, entry: Entry) {
+        match entry {
+            Entry::Fetch(_) => {}
+            Entry::Small(file) => {
+                self.small.insert(file.name.clone(), file);
+            }
+            Entry::Head(head) => {
+                self.heads.insert(head.name.clone(), head);
+            }
+            Entry::Piece(piece) => {
+                self.pieces.insert((piece.name.clone(), piece.begin), piece);
+            }
+        }
     }
 
     /// Notes that a file is there.

@@ -18,9 +18,12 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::identity::{self, Difference};
+use super::{
+    identity::{self, Difference},
+    split,
+};
 use crate::{
-    line_log::{self, LineLog, LineLogError},
+    line_log::{self, LineLog, LineLogError, Lines},
     report::{
         part::{CaseName, Finished, Head, Share},
         printable, shell_word,
@@ -181,7 +184,7 @@ impl Journal {
                 LineLogError::File(source) => JournalError::File { path, source },
             }
         })?;
-        let kept = match Lines::of(&text, &path)? {
+        let kept = match Held::of(&text, &path)? {
             Some(lines) if !lines.finished.is_empty() && !resume => {
                 return Err(JournalError::Unfinished {
                     cases: lines.finished.len(),
@@ -206,19 +209,19 @@ impl Journal {
             _ => None,
         };
         let is_resumed = kept.is_some();
-        let Lines {
+        let Held {
             opening,
             finished,
             dumped,
             length,
-        } = kept.unwrap_or_else(|| Lines::begin(whose.clone()));
+        } = kept.unwrap_or_else(|| Held::begin(whose.clone()));
         let mut journal = Self {
             log,
             path: path.clone(),
             cases: finished.len(),
         };
         // What was cut short goes.
-        journal.log.keep(length).map_err(failed)?;
+        journal.log.keep(&text[..length]).map_err(failed)?;
         if length == 0 {
             journal.log.add(&opening).map_err(failed)?;
         }
@@ -269,15 +272,15 @@ impl Drop for Journal {
 }
 
 /// What a journal holds.
-struct Lines {
+struct Held {
     opening: Opening,
     finished: Vec<Finished>,
     dumped: Dumped,
     /// Bytes of the lines that are whole.
-    length: u64,
+    length: usize,
 }
 
-impl Lines {
+impl Held {
     /// Those of a run that begins: none.
     fn begin(whose: Whose) -> Self {
         Self {
@@ -297,16 +300,14 @@ impl Lines {
             path: path.to_owned(),
             why,
         };
-        let mut lines = line_log::whole_lines(text).zip(1..);
-        let Some((first, _)) = lines.next() else {
-            let start = br#"{"journal":"#;
-            return match text.starts_with(start) || start.starts_with(text) {
+        let mut lines = Lines::of(text);
+        let Some(opening) = lines.read::<Opening>() else {
+            return match line_log::begins_with(text, br#"{"journal":"#) {
                 true => Ok(None),
                 false => Err(wrong("its first line is not one of a journal".to_owned())),
             };
         };
-        let opening: Opening =
-            line_log::object(first).map_err(|why| wrong(format!("its first line: {why}")))?;
+        let opening = opening.map_err(|why| wrong(format!("its first line: {why}")))?;
         if opening.journal != VERSION {
             return Err(wrong(format!(
                 "version {}, expected {VERSION}",
@@ -314,19 +315,18 @@ impl Lines {
             )));
         }
         let (mut finished, mut dumped) = (Vec::new(), Dumped::new());
-        let mut length = first.len();
-        for (line, number) in lines {
-            let one: Line<'_> =
-                line_log::object(line).map_err(|why| wrong(format!("line {number}: {why}")))?;
-            finished.push(one.finished.into_owned());
-            dumped.extend(one.dumped.into_owned());
-            length += line.len();
+        let mut number = 1;
+        while let Some(line) = lines.read::<Line<'_>>() {
+            number += 1;
+            let line = line.map_err(|why| wrong(format!("line {number}: {why}")))?;
+            finished.push(line.finished.into_owned());
+            dumped.extend(line.dumped.into_owned());
         }
         Ok(Some(Self {
             opening,
             finished,
             dumped,
-            length: length as u64,
+            length: lines.read_so_far().len(),
         }))
     }
 
@@ -353,7 +353,8 @@ impl Lines {
                 named(&there.dump)
             )));
         }
-        let mut left: HashSet<&CaseName> = whose.head.cases.iter().collect();
+        let share = split::share_of(&whose.head.cases, whose.share);
+        let mut left: HashSet<&CaseName> = share.iter().collect();
         let stray = self.finished.iter().find(|one| !left.remove(&one.case));
         stray.map(|stray| {
             let case = &stray.case;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Breach, Class, GateOutcome, Report, number::count, printable, table};
+use super::{Breach, GateOutcome, Report, number::count, printable, table};
 
 /// Rows of a check that are shown; the rest is counted.
 const SHOWN: usize = 10;
@@ -48,7 +48,7 @@ fn headline(report: &Report) -> String {
     let unusable = report
         .verdicts
         .iter()
-        .filter(|verdict| is_unusable(verdict.verdict));
+        .filter(|verdict| verdict.verdict.is_unusable());
     let mut parts: Vec<String> = unusable
         .map(|verdict| format!("{} is {}", escape(&verdict.variant), verdict.verdict.word()))
         .collect();
@@ -67,10 +67,6 @@ fn headline(report: &Report) -> String {
         true => "no variant is broken or beyond rounding".to_owned(),
         false => parts.join(", "),
     }
-}
-
-fn is_unusable(class: Class) -> bool {
-    matches!(class, Class::Structural | Class::Broken)
 }
 
 /// What ran on what.
@@ -99,7 +95,7 @@ fn verdicts(text: &mut String, report: &Report) {
     }
     text.push_str("| variant | verdict | why |\n|---|---|---|\n");
     for verdict in &report.verdicts {
-        let mark = if is_unusable(verdict.verdict) {
+        let mark = if verdict.verdict.is_unusable() {
             "❌ "
         } else {
             ""

@@ -39,6 +39,12 @@ impl Class {
             Self::Broken => "broken",
         }
     }
+
+    /// Whether rounding does not explain it, or nobody can use it.
+    #[must_use]
+    pub fn is_unusable(self) -> bool {
+        matches!(self, Self::Structural | Self::Broken)
+    }
 }
 
 /// The conclusion about one variant.

@@ -10,13 +10,19 @@ use crate::recipe::{RecombineRecipe, catalogue, indexer::IndexRecipe};
 /// A command for a POSIX shell, built from what the report ran on and the key of one of its rows.
 #[must_use]
 pub fn reproduce(report: &Report, key: &Key) -> String {
+    command(report, key, &report.run.repeat_flags)
+}
+
+fn command(report: &Report, key: &Key, repeat_flags: &[String]) -> String {
     let run = &report.run;
-    let mut words = vec![
-        "ulpdrift".to_owned(),
-        "run".to_owned(),
-        run.checkpoint.pinned(),
-    ];
-    let mut flag = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    let source = run.checkpoint.pinned();
+    // A name that begins as a flag does is none.
+    let is_last = source.starts_with('-');
+    let mut words = vec!["ulpdrift".to_owned(), "run".to_owned()];
+    if !is_last {
+        words.push(source.clone());
+    }
+    let mut flag = |name: &str, value: String| words.extend(flag_of(name, value));
     let first = first_of_sweep(report, key);
     let with_first = |of: fn(&Key) -> String| match of(first) {
         first if first != of(key) => format!("{first},{}", of(key)),
@@ -86,14 +92,25 @@ pub fn reproduce(report: &Report, key: &Key) -> String {
     if key.backend != "cuda" {
         flag("--arch", key.arch.clone());
     }
-    words.extend(repeated(report, key));
+    words.extend(repeated(report, key, repeat_flags));
+    if is_last {
+        words.extend(["--".to_owned(), source]);
+    }
     let quoted: Vec<Cow<'_, str>> = words.iter().map(|word| shell_word(word)).collect();
     quoted.join(" ")
 }
 
+/// A flag and its value, in one word where the value would be taken for a flag itself.
+fn flag_of(name: &str, value: String) -> Vec<String> {
+    match value.starts_with('-') {
+        true => vec![format!("{name}={value}")],
+        false => vec![name.to_owned(), value],
+    }
+}
+
 /// The flags to repeat, without those that say nothing to the row's suite: a variant to compare with that is not one of
 /// its own, recipes of another kernel, times of another suite.
-fn repeated(report: &Report, key: &Key) -> Vec<String> {
+fn repeated(report: &Report, key: &Key, repeat_flags: &[String]) -> Vec<String> {
     let is_recombination = key.suite == "recombine";
     let is_indexing = key.context.is_some();
     let compares = !matches!(key.suite.as_str(), "budget" | "gains" | "needle");
@@ -111,7 +128,7 @@ fn repeated(report: &Report, key: &Key) -> Vec<String> {
         report.recipes.keys().any(|title| names(title))
     };
     let mut words = Vec::new();
-    let mut flags = report.run.repeat_flags.iter();
+    let mut flags = repeat_flags.iter();
     while let Some(flag) = flags.next() {
         let value = match flag.as_str() {
             "--recipes" | "--against" | "--queries" | "--topk" | "--repeat" => flags.next(),
@@ -124,10 +141,14 @@ fn repeated(report: &Report, key: &Key) -> Vec<String> {
             ("--queries", _) => is_indexing,
             ("--topk", _) => is_indexing && key.k.is_none(),
             ("--repeat", _) => key_repeats(key),
-            _ => true,
+            ("--allow-nonfinite", _) => true,
+            // No run asks to repeat another.
+            _ => false,
         };
-        if is_meant {
-            words.extend([flag].into_iter().chain(value).cloned());
+        match value {
+            _ if !is_meant => {}
+            Some(value) => words.extend(flag_of(flag, value.clone())),
+            None => words.push(flag.clone()),
         }
     }
     words
@@ -148,12 +169,12 @@ pub fn reproduce_timed(report: &Report, key: &Key) -> String {
         backend: "cuda".to_owned(),
         ..key.clone()
     };
-    let command = reproduce(report, &key);
-    let flag = "--time";
-    if report.run.repeat_flags.iter().any(|given| given == flag) {
-        return command;
+    let flag = "--time".to_owned();
+    let mut flags = report.run.repeat_flags.clone();
+    if !flags.contains(&flag) {
+        flags.push(flag);
     }
-    format!("{command} {flag}")
+    command(report, &key, &flags)
 }
 
 /// A row of a chain needs every layer before its own; the head's needs all, and so does what the end makes of an error.

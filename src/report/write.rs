@@ -128,11 +128,10 @@ impl OutputDir {
             source,
         };
         let complete = stage(&path, content).map_err(failed)?;
-        if !path.exists() {
-            publish(complete, &path).map_err(failed)?;
-            self.new.push(path.clone());
-        } else if !is_same(&path, complete.path()).map_err(failed)? {
-            return Err(WriteError::Different { path });
+        match publish_new(complete, &path).map_err(failed)? {
+            None => self.new.push(path.clone()),
+            Some(complete) if is_same(&path, complete.path()).map_err(failed)? => {}
+            Some(_) => return Err(WriteError::Different { path }),
         }
         Ok(path)
     }
@@ -212,8 +211,11 @@ fn replace(
         })
 }
 
-/// Whether two files have the same bytes.
+/// Whether two files have the same bytes. What is no regular file is the same as none.
 fn is_same(a: &Path, b: &Path) -> io::Result<bool> {
+    if !fs::metadata(a).is_ok_and(|there| there.is_file()) {
+        return Ok(false);
+    }
     let (a, b) = (File::open(a)?, File::open(b)?);
     if a.metadata()?.len() != b.metadata()?.len() {
         return Ok(false);
@@ -252,13 +254,28 @@ fn stage(
     Ok(file)
 }
 
+/// Gives a complete file a name that nothing has; gives it back if something does.
+fn publish_new(complete: NamedTempFile, path: &Path) -> io::Result<Option<NamedTempFile>> {
+    match complete.persist_noclobber(path) {
+        Ok(_) => flush_folder(path),
+        Err(failed) if fs::symlink_metadata(path).is_ok() => return Ok(Some(failed.file)),
+        // Some file systems have no renaming that replaces nothing.
+        Err(failed) => publish(failed.file, path)?,
+    }
+    Ok(None)
+}
+
 /// Gives a complete file its name.
 fn publish(complete: NamedTempFile, path: &Path) -> io::Result<()> {
     complete.persist(path).map_err(|failed| failed.error)?;
+    flush_folder(path);
+    Ok(())
+}
+
+fn flush_folder(path: &Path) {
     // The rename itself survives a power cut only once the folder is flushed. The file is complete
     // under its name either way, so a file system that cannot do this is no failure.
     let _ = File::open(folder_of(path)).and_then(|folder| folder.sync_all());
-    Ok(())
 }
 
 const PREFIX: &str = ".ulpdrift-";
@@ -400,9 +417,24 @@ mod tests {
         let error = out.add("r", |w| w.write_all(&long)).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("/r is already there"), "{said}");
+        // Nor is a name taken from what is no file, nor waited for what has no end.
+        let fifo = dir.path().join("fifo");
+        let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+        assert!(made.success());
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        for (link, to) in [("nowhere", "absent"), ("loop", "loop")] {
+            std::os::unix::fs::symlink(to, dir.path().join(link)).unwrap();
+        }
+        for name in ["fifo", "folder", "nowhere", "loop"] {
+            let error = out.add(name, |w| w.write_all(b"x")).unwrap_err();
+            assert!(matches!(error, WriteError::Different { .. }), "{name}");
+        }
         drop(out);
         assert_eq!(fs::read(dir.path().join("r")).unwrap(), [b'x'; 100_000]);
-        assert_eq!(names_in(dir.path()), ["r"]);
+        assert_eq!(
+            names_in(dir.path()),
+            ["fifo", "folder", "loop", "nowhere", "r"]
+        );
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! An experiment: which operations, on which cases, compared where.
 //!
-//! A suite takes cases (one site with its weights and inputs), runs the candidates on a backend
-//! beside the fp64 reference and yields records. [`mix`] compares the hyper-connection mixing kernel
-//! stage by stage at every site; [`recombine`] compares what follows the sublayer; [`chain`] takes both through all
-//! layers; [`indexer`] follows hidden states to the keys that attention selects; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the number of splits;
-//! [`ledger`] is who they report to; [`crosscheck`] compares two backends, [`repeat`] several runs of one; [`weights`] compares two checkpoints; [`vectors`] replays
-//! recorded tensor-core results. A new suite is a new file
-//! and a line here. What may not live here: printing, file formats, limits.
+//! A suite takes cases (one site with its weights and inputs), runs the candidates on a backend beside the fp64 reference
+//! and yields records. [`mix`] compares the hyper-connection mixing kernel stage by stage at every site; [`recombine`] what
+//! follows the sublayer; [`chain`] takes both through all layers; [`budget`] says which rounding an error comes from;
+//! [`gains`] what the rest of the model makes of one; [`indexer`] follows hidden states to the keys that attention selects,
+//! [`needle`] a planted key; [`mod@sweep`] shows how the mixing kernel's result depends on the batch, the device and the
+//! number of splits. [`fault`] builds known bugs into candidates. [`crosscheck`] compares two backends, [`repeat`] several runs
+//! of one, [`weights`] two checkpoints; [`vectors`] replays recorded tensor-core results.
+//!
+//! [`case`] is what all of them take, [`feed`] reads it ahead, [`tensors`] is what they hand to a dump, [`ledger`] who they
+//! report to. A new suite is a file, a line here, and an entry among the command line's suites. What may not live here:
+//! printing, file formats, limits.
 
 pub mod budget;
 pub mod case;

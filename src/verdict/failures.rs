@@ -7,11 +7,11 @@
 use crate::report::{Record, number::plain};
 
 /// How far from 1 a budget of many tokens may be that is complete.
-pub const COMPLETE: f64 = 0.1;
+const COMPLETE: f64 = 0.1;
 /// So many tokens are many.
-pub const MANY_TOKENS: u64 = 512;
+const MANY_TOKENS: u64 = 512;
 /// How far from 1 any budget may be that is complete.
-pub const AT_MOST: f64 = 0.5;
+const AT_MOST: f64 = 0.5;
 
 /// The stages whose budget has to be complete.
 const COMPLETE_AT: [&str; 3] = ["mixes", "y_bf16", "streams"];

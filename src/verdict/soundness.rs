@@ -1,19 +1,18 @@
 //! Whether a report is good: what the exit code says.
 
 use super::VerdictLimits;
-use crate::report::{Class, Measures, Record, Report};
+use crate::report::{Measures, Record, Report};
 
 /// Whether every gate passed, and no variant did what rounding cannot explain or yielded what
 /// nobody can use. A sweep has no verdicts, so its rows are held to the same limit of what is broken. A budget has to
 /// add up.
 #[must_use]
 pub fn is_good(report: &Report, limits: &VerdictLimits) -> bool {
-    let is_usable = |class| !matches!(class, Class::Structural | Class::Broken);
     report.gates.iter().all(|gate| gate.passed)
         && report
             .verdicts
             .iter()
-            .all(|verdict| is_usable(verdict.verdict))
+            .all(|verdict| !verdict.verdict.is_unusable())
         && report.records.iter().all(|record| is_sound(record, limits))
         && report.failures.is_empty()
 }

@@ -1,6 +1,6 @@
 //! Run, report, gate: what passes, what fails, and whether the printed command reproduces it.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     checkpoints,
@@ -249,6 +249,31 @@ fn a_report_passes_beside_itself_and_fails_beside_a_better_one() {
         "sm_120",
     ];
     scene.ulpdrift(&other).must_be_refused_saying(&parts);
+}
+
+/// A sweep's rows have no verdict that would say so.
+#[test]
+fn a_row_of_a_sweep_that_is_of_no_use_fails_whatever_the_limits() {
+    let limits = "[[limit]]\nmeasure = 'rel_l2'\nmax = 1";
+    let scene = Scene::new().file("gate.toml", limits);
+    scene
+        .ulpdrift("run synthetic:tiny --sweep tokens=1,64 --variants tf32 --out out")
+        .exits_with(0);
+    let gate = "gate out/report.json --thresholds gate.toml";
+    scene.ulpdrift(gate).exits_with(0);
+    let path = scene.path("out/report.json");
+    let mut report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    for (cosine, code) in [(json!(0.99), 1), (json!("NaN"), 1), (json!(1.0), 0)] {
+        report["records"][1]["cosine"] = cosine;
+        std::fs::write(&path, report.to_string()).unwrap();
+        let outcome = scene.ulpdrift(gate).exits_with(code);
+        if code == 1 {
+            outcome
+                .prints("FAIL  sweep")
+                .prints("is of no use")
+                .prints("--sweep");
+        }
+    }
 }
 
 #[test]

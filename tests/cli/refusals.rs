@@ -485,6 +485,22 @@ fn nothing_asked_for_is_answered_with_help_and_code_2() {
 }
 
 #[test]
+fn tensors_are_not_dumped_among_the_weights() {
+    let scene = Scene::new();
+    scene.ulpdrift("synth ckpt --layers 2").exits_with(0);
+    for line in [
+        "run ckpt --dump ckpt",
+        "run ckpt/ --out out --resume --dump ./ckpt",
+    ] {
+        scene.ulpdrift(line).must_be_refused_saying(&[
+            "--dump",
+            "the checkpoint's own folder",
+            "another",
+        ]);
+    }
+}
+
+#[test]
 fn a_non_finite_weight_is_refused_unless_allowed() {
     let scene = Scene::new();
     scene.ulpdrift("synth ckpt --layers 2").exits_with(0);

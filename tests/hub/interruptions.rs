@@ -169,12 +169,20 @@ fn the_parts_of_another_fetch() {
         )),
         "{error}"
     );
-    fs::write(scene.path("out.part/journal"), "what is this\n").unwrap();
-    let error = scene.fetch().expect_err("damaged").to_string();
-    assert!(
-        error.contains("its journal is of another version, or damaged"),
-        "{error}"
-    );
+    for (text, said) in [
+        ("what is this", "its journal is something else"),
+        ("what is this\n", "its journal is something else"),
+        (
+            "{\"fetch\":{}}\n",
+            "its journal is of another version, or damaged",
+        ),
+    ] {
+        fs::write(scene.path("out.part/journal"), text).unwrap();
+        let error = scene.fetch().expect_err("damaged").to_string();
+        assert!(error.contains(said), "{error}");
+        let kept = fs::read_to_string(scene.path("out.part/journal")).unwrap();
+        assert_eq!(kept, text);
+    }
 }
 
 #[test]

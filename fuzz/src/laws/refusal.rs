@@ -28,6 +28,18 @@ pub fn plain_lines(text: &str) {
     text.split('\n').for_each(plain);
 }
 
+/// The same of painted text: nothing but colours is in it besides.
+pub fn painted_lines(text: &str) {
+    let mut parts = text.split("\u{1b}[");
+    parts.next().into_iter().for_each(plain_lines);
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+        let rest = rest.strip_prefix('m').expect("an escape that is no colour");
+        plain_lines(rest);
+    }
+}
+
 fn is_hostile(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || c.is_control()
 }

@@ -11,13 +11,13 @@ use ulpdrift::{
     explain::{self, Paragraph},
     gate::{self, GateError, Problem, Thresholds, init},
     job::join::{Source, join},
-    report::{Key, Measures, Report, csv, html, json, junit, markdown, style, table},
+    report::{Key, Measures, Report, csv, html, json, junit, markdown, table},
     verdict::{self, VerdictLimits},
 };
 
 use super::{
     Outcome,
-    refusal::{plain_lines, refused},
+    refusal::{painted_lines, refused},
     sometimes,
 };
 
@@ -90,7 +90,7 @@ fn is_told(report: &Report) {
                 verbose,
                 colour: false,
             };
-            plain_lines(&style::plain(&table::render(report, layout)));
+            painted_lines(&table::render(report, layout));
         }
     }
     let first = report.records.first().map(|record| row(&record.key));
@@ -156,7 +156,7 @@ fn is_compared(report: &Report) {
     for (width, all) in WIDTHS.into_iter().zip([false, true]) {
         let side = Side { name: PATH, report };
         let layout = Layout { width, all };
-        plain_lines(&style::plain(&render(&compared, [side, side], layout)));
+        painted_lines(&render(&compared, [side, side], layout));
     }
 }
 
@@ -174,13 +174,13 @@ fn is_gated(report: &Report) {
     assert!(failures.iter().all(|failure| !failure.is_empty()));
 
     match gate::evaluate(&Thresholds::baseline_only(), report, Some(report)) {
-        Ok(outcomes) => plain_lines(&style::plain(&cli::gate::describe(&outcomes))),
+        Ok(outcomes) => painted_lines(&cli::gate::describe(&outcomes)),
         Err(error) => drop(refused(error)),
     }
     let text = init::thresholds(report);
     match Thresholds::parse(&text, Path::new("made.toml")) {
         Ok(thresholds) => match gate::evaluate(&thresholds, report, None) {
-            Ok(outcomes) => plain_lines(&style::plain(&cli::gate::describe(&outcomes))),
+            Ok(outcomes) => painted_lines(&cli::gate::describe(&outcomes)),
             Err(error) => panic!("limits made of a report mean none of its rows: {error}"),
         },
         Err(error) => {

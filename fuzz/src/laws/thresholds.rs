@@ -11,7 +11,7 @@ use ulpdrift::{
 
 use super::{
     Outcome,
-    refusal::{plain, plain_lines, refused},
+    refusal::{painted_lines, plain, refused},
     sometimes,
 };
 
@@ -116,12 +116,8 @@ fn holds(outcome: &GateOutcome, limit: &Limit) {
 }
 
 fn told(outcomes: &[GateOutcome]) {
-    plain_lines(&plain_text(&cli::gate::describe(outcomes)));
+    painted_lines(&cli::gate::describe(outcomes));
     for outcome in outcomes {
         assert_eq!(outcome.passed, outcome.breaches.is_empty());
     }
-}
-
-fn plain_text(painted: &str) -> String {
-    ulpdrift::report::style::plain(painted)
 }

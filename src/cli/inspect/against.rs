@@ -258,7 +258,7 @@ fn write_change(text: &mut String, change: &Change) -> fmt::Result {
     } else {
         write!(text, "{name:<NAME$}")?;
     }
-    let [a, b] = [&change.a, &change.b].map(|item| item.dtype.escape_debug().to_string());
+    let [a, b] = [&change.a, &change.b].map(|item| printable(&item.dtype));
     write!(text, " {a:<7} {b:<7}")?;
     match &change.difference {
         Difference::Values(distance) => writeln!(

@@ -23,6 +23,9 @@ const MORE_DEPTHS: [&[u32]; 3] = [
     &[1, 2, 4, 7, 10, 15, 21, 31],
 ];
 
+/// More layers than any model has: blocks for each of what somebody has written into a report would fill the memory.
+const MOST_LAYERS: u32 = 10_000;
+
 /// Fewer layers than these are few to forecast from.
 const FEW: u32 = 20;
 
@@ -30,7 +33,7 @@ const FEW: u32 = 20;
 pub fn render(report: &Report, width: usize) -> Option<String> {
     let walks = walks(report);
     let key = &walks.first()?.rows.first()?.key;
-    let text = |field: &Option<String>| field.clone().unwrap_or_else(|| ABSENT.to_owned());
+    let text = |field: &Option<String>| printable(field.as_deref().unwrap_or(ABSENT));
     let caption = format!(
         "Depth: rel_l2 of the streams after so many layers; residual {}, layer-io {},\nsublayer {}, variants on {}",
         text(&key.residual),
@@ -140,13 +143,14 @@ fn blocks(report: &Report, walks: &[Walk<'_>], width: usize) -> Option<String> {
     let last = deepest(walks)?;
     let rows = walks.iter().flat_map(|walk| &walk.streams);
     let first = rows.filter_map(|row| row.key.depth).min()?;
+    let depths = first..=last.min(first.saturating_add(MOST_LAYERS));
     let value = |walk: &Walk<'_>, depth| {
         let ended = ends_at(report, &walk.name, depth).then_some(f64::NAN);
         walk.measured(depth, "rel_l2").or(ended)
     };
     let curves: Vec<Vec<Option<f64>>> = walks
         .iter()
-        .map(|walk| (first..=last).map(|depth| value(walk, depth)).collect())
+        .map(|walk| depths.clone().map(|depth| value(walk, depth)).collect())
         .collect();
     let scale = Scale::over(curves.iter().flatten().copied().flatten())?;
     let end = |curve: &[Option<f64>], index: usize| {

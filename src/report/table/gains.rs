@@ -54,7 +54,10 @@ fn one_site(variants: &[(&str, Vec<&Record>)], width: usize) -> String {
             rows.len().to_string(),
             cell(median(errors), |value| sci(value, 2)),
             cell(most.map(|most| most.value), |value| sci(value, 2)),
-            most.map_or_else(|| ABSENT.to_owned(), |most| most.record.key.place()),
+            most.map_or_else(
+                || ABSENT.to_owned(),
+                |most| printable(&most.record.key.place()),
+            ),
             cell(share, |share| format!("{share:.0} %")),
         ]
     });
@@ -86,7 +89,7 @@ fn gains(rows: &[&Record], width: usize) -> String {
             let gain = rows.iter().find(is_it).and_then(|row| row.measures.gain);
             cell(gain.map(|gain| gain.0), |gain| plain(gain, 2))
         };
-        std::iter::once((*direction).to_owned())
+        std::iter::once(printable(direction))
             .chain(layers.iter().map(at))
             .collect()
     });

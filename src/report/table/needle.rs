@@ -36,9 +36,10 @@ pub fn render(report: &Report, width: usize) -> Option<String> {
         on none is lost.";
     let mut parts = vec![wrap(caption, width, "")];
     for &(context, k) in &places {
-        let mut header = vec!["variant"];
-        header.extend(&margins);
-        header.push("all from");
+        let mut header = vec!["variant".to_owned()];
+        header.extend(margins.iter().map(|margin| printable(margin)));
+        header.push("all from".to_owned());
+        let header: Vec<&str> = header.iter().map(String::as_str).collect();
         let names = variants(&report.records);
         let lines = names.iter().filter_map(|name| {
             let mut own = suite_rows(&report.records, SUITE, name);

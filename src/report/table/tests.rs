@@ -424,6 +424,16 @@ fn blocks_are_fewer_where_there_is_no_room_and_keep_the_largest() {
 }
 
 #[test]
+fn what_somebody_wrote_into_a_chain_drives_no_terminal_and_fills_no_memory() {
+    let mut records = walk("fp32", 4, |_| 1e-3);
+    records[3].key.depth = Some(u32::MAX);
+    records[0].key.residual = Some("b\u{1b}[2J\u{202e}".to_owned());
+    let text = render(&fixtures::report(records), Layout::default());
+    assert!(text.contains(r"residual b\u{1b}[2J\u{202e}, "), "{text}");
+    assert!(text.contains("4294967295"), "{text}");
+}
+
+#[test]
 fn a_chain_that_ends_is_a_cross() {
     let mut records = walk("fp32", 4, |_| 1e-3);
     records.extend(walk("bf16", 2, |_| 1e-3));

@@ -149,7 +149,7 @@ fn row(report: &Report, name: &str, header: &[&str], digits: Digits) -> Vec<Stri
         }),
         "layer" => high.map_or_else(
             || ABSENT.to_owned(),
-            |high| high.record.key.place().trim_start_matches('L').to_owned(),
+            |high| printable(high.record.key.place().trim_start_matches('L')),
         ),
         "operand" => cell(median_of(&mixes, "operand_rel_l2"), |v| sci_within(v, 2, 7)),
         "arith" => cell(median_of(&mixes, "arith_rel_l2"), |v| sci_within(v, 2, 6)),

@@ -1,5 +1,7 @@
 //! Flags that do not go together, whatever they name.
 
+use std::path::Path;
+
 use anyhow::{bail, ensure};
 
 use crate::cli::run::args::{Format, RunArgs};
@@ -10,6 +12,22 @@ pub fn check_outputs(args: &RunArgs) -> anyhow::Result<()> {
         args.dump.is_none() || args.sweep.is_none(),
         "--dump does not go with --sweep; a sweep keeps no tensors, so drop one of the two"
     );
+    if let Some(dump) = &args.dump {
+        let whole = |path: &Path| path.canonicalize().ok();
+        let checkpoint = Path::new(&args.checkpoint);
+        let own = match checkpoint.is_dir() {
+            true => Some(checkpoint),
+            false => checkpoint.parent(),
+        };
+        let is_own = own
+            .and_then(whole)
+            .is_some_and(|own| whole(dump) == Some(own));
+        ensure!(
+            !is_own || !checkpoint.exists(),
+            "--dump {}: it is the checkpoint's own folder, whose tensors it would be taken for; name another directory",
+            dump.display()
+        );
+    }
     for (flag, is_given) in [("--part", args.part.is_some()), ("--resume", args.resume)] {
         ensure!(
             !(is_given && args.crosscheck),
