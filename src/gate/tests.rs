@@ -294,15 +294,17 @@ fn no_name_in_a_command_is_taken_for_a_flag() {
     let mut key = report.records[0].key.clone();
     key.variant = "--out=victim".to_owned();
     let command = reproduce(&report, &key);
-    let words: Vec<&str> = command.split(' ').collect();
+    let words = shlex::split(&command).unwrap();
     assert_eq!(words[words.len() - 2..], ["--", "--out=victim"]);
-    let victims = words.iter().filter(|word| word.contains("victim"));
-    let victims: Vec<&&str> = victims.take(2).collect();
+    let flags = &words[..words.len() - 2];
+    let of_the_victim = flags.iter().filter(|word| word.contains("victim"));
+    let of_the_victim: Vec<&String> = of_the_victim.collect();
     assert_eq!(
-        victims,
-        [&"--variants=--out=victim", &"--against=--out=victim"]
+        of_the_victim,
+        ["--variants=--out=victim", "--against=--out=victim"]
     );
-    assert!(words.contains(&"--allow-nonfinite") && !words.contains(&"--dump"));
+    let has = |flag: &str| words.iter().any(|word| word == flag);
+    assert!(has("--allow-nonfinite") && !has("--dump"), "{words:?}");
 }
 
 /// What is repeated is what says something to the row's own suite.

@@ -420,15 +420,50 @@ fn something_else_of_that_name_is_left_alone() {
 #[test]
 fn a_case_that_stands_there_twice_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let path = two(dir.path());
-    let text = fs::read_to_string(&path).unwrap();
-    let last = text.lines().last().unwrap();
-    fs::write(&path, format!("{text}{last}\n")).unwrap();
+    two(dir.path());
+    let (mut journal, _) = open(dir.path(), &head(), true).unwrap();
+    journal.add(&finished("L0.ffn"), &Dumped::new()).unwrap();
+    drop(journal);
     let said = open(dir.path(), &head(), true).unwrap_err();
     assert!(
         said.contains("mix L0.ffn") && said.contains("twice"),
         "{said}"
     );
+}
+
+/// Each line is right by itself.
+#[test]
+fn lines_of_another_run_are_no_finished_cases() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = two(dir.path());
+    let own = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let mut other = head();
+    other.run.seed = 7;
+    let (mut journal, _) = open(dir.path(), &other, false).unwrap();
+    journal.add(&finished("L0.attn"), &Dumped::new()).unwrap();
+    drop(journal);
+    let others = fs::read_to_string(&path).unwrap();
+    let line = |text: &str, number: usize| format!("{}\n", text.lines().nth(number).unwrap());
+    for spliced in [
+        line(&own, 0) + &line(&others, 1),
+        line(&own, 0) + &line(&own, 2),
+        line(&own, 0) + &line(&own, 1) + &line(&own, 1),
+    ] {
+        fs::write(&path, spliced).unwrap();
+        let said = open(dir.path(), &head(), true).unwrap_err();
+        assert!(said.contains("checksum"), "{said}");
+    }
+    let mut part = whose(&head());
+    part.share = Share { number: 2, of: 2 };
+    fs::remove_file(&path).unwrap();
+    let mut journal = Journal::open(dir.path(), &part, false).unwrap().journal;
+    journal.add(&finished("L0.attn"), &Dumped::new()).unwrap();
+    drop(journal);
+    let said = Journal::open(dir.path(), &part, true)
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("no case of this one"), "{said}");
 }
 
 /// A run that was killed before anything was finished has begun all the same: the tensors it has written are its own.
