@@ -415,18 +415,38 @@ fn check_verdict(limits: &VerdictLimits) -> Result<(), Problem> {
         bound_ratio,
         noise_kept_at_2k,
     } = *limits;
-    let named = [
-        ("noise_cosine_gap", noise_cosine_gap),
-        ("broken_cosine", broken_cosine),
-        ("bound_ratio", bound_ratio),
-        ("noise_kept_at_2k", noise_kept_at_2k),
-    ];
-    for (name, value) in named {
-        if !value.is_finite() {
+    const ANY: f64 = f64::MAX;
+    for (name, value, possible, reason) in [
+        (
+            "noise_cosine_gap",
+            noise_cosine_gap,
+            0.0..=ANY,
+            "a gap is finite, and 0 or more",
+        ),
+        (
+            "broken_cosine",
+            broken_cosine,
+            -1.0..=1.0,
+            "a cosine is from -1 to 1",
+        ),
+        (
+            "bound_ratio",
+            bound_ratio,
+            0.0..=ANY,
+            "a share of the bound is finite, and 0 or more",
+        ),
+        (
+            "noise_kept_at_2k",
+            noise_kept_at_2k,
+            0.0..=1.0,
+            "a share is from 0 to 1",
+        ),
+    ] {
+        if !possible.contains(&value) {
             return Err(Problem::Bound {
                 name,
                 found: value.to_string(),
-                reason: "a limit has to be finite",
+                reason,
             });
         }
     }

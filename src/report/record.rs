@@ -153,6 +153,8 @@ impl Key {
             named("at", self.k_at.map(|at| at.to_string())),
             named("depth", self.needle_depth.clone()),
             named("margin", self.needle_margin.clone()),
+            // The default goes without saying.
+            named("seed", (self.seed != 0).then(|| self.seed.to_string())),
         ];
         let parts = parts.map(|part| super::printable(&part));
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();

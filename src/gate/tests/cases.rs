@@ -229,6 +229,30 @@ fn a_thresholds_file_that_would_never_fail_is_refused() {
             Refused("noise_kept_at_2k = NaN")
         ),
         case!(
+            "negative gap",
+            "limit = [{ measure = 'rel_l2', max = 1 }]\n[verdict]\nnoise_cosine_gap = -1",
+            same,
+            Refused("noise_cosine_gap = -1")
+        ),
+        case!(
+            "cosine above 1",
+            "limit = [{ measure = 'rel_l2', max = 1 }]\n[verdict]\nbroken_cosine = 1.5",
+            same,
+            Refused("from -1 to 1")
+        ),
+        case!(
+            "percent for a share",
+            "limit = [{ measure = 'rel_l2', max = 1 }]\n[verdict]\nnoise_kept_at_2k = 99",
+            same,
+            Refused("from 0 to 1")
+        ),
+        case!(
+            "negative share of the bound",
+            "limit = [{ measure = 'rel_l2', max = 1 }]\n[verdict]\nbound_ratio = -1",
+            same,
+            Refused("bound_ratio = -1")
+        ),
+        case!(
             "unknown verdict limit",
             "limit = [{ measure = 'rel_l2', max = 1 }]\n[verdict]\nnoise = 1",
             same,
