@@ -8,12 +8,12 @@ use ulpdrift::{
     backend::emulate::Emulate,
     checkpoint::{Checkpoint, NonFinite, Site, SyntheticModel},
     recipe::{MixRecipe, catalogue},
-    report::dump::NoDump,
     suite::{
         Plan,
         ledger::whole,
         mix,
         sweep::{self, Axes},
+        tensors::NoDump,
     },
     tensor_core::Arch,
 };

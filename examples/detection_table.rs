@@ -13,7 +13,7 @@ use ulpdrift::{
     backend::emulate::Emulate,
     checkpoint::{Checkpoint, NonFinite, SyntheticModel},
     recipe::{catalogue as mixing, indexer::catalogue},
-    report::{Class, dump::NoDump},
+    report::Class,
     suite::{
         Plan,
         indexer::{
@@ -21,6 +21,7 @@ use ulpdrift::{
             fault::{IndexFault, claimed},
         },
         ledger::whole,
+        tensors::NoDump,
     },
     tensor_core::Arch,
     verdict::{VerdictLimits, judge, judge_bugs},

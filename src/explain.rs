@@ -5,6 +5,7 @@
 
 mod help;
 mod indexer;
+mod next;
 mod overview;
 mod parts;
 mod row;
@@ -23,6 +24,7 @@ use crate::{
     tensor_core::Arch,
 };
 
+pub use next::next;
 pub use selection::{MOST, SelectionError};
 
 /// A heading and what is said below it.

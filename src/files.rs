@@ -1,4 +1,8 @@
-//! Reading small files that somebody else wrote: never more of one than it can rightly have.
+//! Files: small ones that somebody else wrote, of which never more is read than they can rightly have; those that are
+//! written whole or not at all ([`write`]); and those that grow by whole lines ([`line_log`]).
+
+pub mod line_log;
+pub mod write;
 
 use std::{
     fs::File,

@@ -15,7 +15,6 @@ pub mod format;
 pub mod gate;
 pub mod hub;
 pub mod job;
-pub mod line_log;
 pub mod measure;
 pub mod random;
 pub mod ranking;

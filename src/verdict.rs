@@ -28,6 +28,7 @@
 mod bugs;
 mod facts;
 mod failures;
+mod reason;
 mod soundness;
 
 use std::collections::HashMap;
@@ -44,6 +45,7 @@ use facts::whereabouts;
 
 pub use bugs::{explain, judge_bugs};
 pub use failures::failures;
+pub use reason::row_behind;
 pub use soundness::{is_good, is_sound};
 
 /// The recipe whose own error is the yardstick of `exact`.
@@ -218,8 +220,7 @@ impl<'a> Yardstick<'a> {
         let rows = suite_rows(records, kernel.suite, YARDSTICK);
         let of = |stage, measure| {
             let entry = move |record: &'a Record| {
-                let value = record.measures.get(measure)?;
-                Some((Case::of(&record.key), value.as_f64()))
+                Some((Case::of(&record.key), record.measures.value(measure)?))
             };
             at_stage(&rows, stage).into_iter().filter_map(entry)
         };
@@ -303,7 +304,7 @@ impl Evidence<'_> {
             ));
         }
         for record in self.rows {
-            let count = |measure| record.measures.get(measure).map_or(0.0, |n| n.as_f64());
+            let count = |measure| record.measures.value(measure).unwrap_or(0.0);
             let (nan, inf) = (count("nan_got"), count("inf_got"));
             if nan + inf > 0.0 {
                 let whereabouts = whereabouts(record);
@@ -360,7 +361,7 @@ impl Evidence<'_> {
 
     fn degraded(&self) -> Option<String> {
         for record in self.rows {
-            let rel_l2 = record.measures.get("rel_l2").map(|n| n.as_f64());
+            let rel_l2 = record.measures.value("rel_l2");
             if let Some(rel_l2) = rel_l2.filter(|rel_l2| !rel_l2.is_finite()) {
                 return Some(format!("rel_l2 {rel_l2} in {}", whereabouts(record)));
             }
@@ -441,7 +442,7 @@ impl Evidence<'_> {
                     "{below} (not compared with fp32, which was not run)"
                 ));
             };
-            let own = record.measures.get("rel_l2").map(|n| n.as_f64());
+            let own = record.measures.value("rel_l2");
             let is_exact = own.is_some_and(|own| own <= *fp32);
             if !is_exact {
                 return Some(below);
@@ -454,7 +455,7 @@ impl Evidence<'_> {
     fn selects_worse_than_fp32(&self) -> Option<String> {
         at_stage(self.rows, "top_k").into_iter().find_map(|record| {
             let fp32 = *self.fp32.0.get(&Case::of(&record.key))?;
-            let own = record.measures.get("recall")?.as_f64();
+            let own = record.measures.value("recall")?;
             let is_as_good = own >= fp32;
             (!is_as_good).then(|| {
                 format!(

@@ -4,7 +4,7 @@
 //! same digests whatever their spelling and shards. The digest of all of them is that of their sorted list: it does
 //! not depend on the order in which they were read, nor on how often, so that parts of a run can be joined.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,8 @@ impl Digests {
         let mut digest = Sha256::new();
         digest.update(format!("{name}\n{stored}\n{shape:?}\n"));
         feed(&mut digest);
-        self.0.insert(name.to_owned(), hex(digest));
+        self.0
+            .insert(name.to_owned(), hex::encode(digest.finalize()));
     }
 
     /// Adds tensors that were read elsewhere.
@@ -56,17 +57,8 @@ impl Digests {
         for (name, own) in &self.0 {
             digest.update(format!("{name}\n{own}\n"));
         }
-        format!("sha256:{}", hex(digest))
+        format!("sha256:{}", hex::encode(digest.finalize()))
     }
-}
-
-fn hex(digest: Sha256) -> String {
-    let mut text = String::new();
-    for byte in digest.finalize() {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
 }
 
 #[cfg(test)]

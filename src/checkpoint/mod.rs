@@ -69,7 +69,7 @@ pub use names::Group;
 pub(crate) use names::{IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX, is_embedding, is_mtp};
 pub use rope::{Rope, Yarn};
 pub use shared_expert::SharedExpert;
-pub use site::{NonFinite, Site, SourceKind};
+pub use site::{NonFinite, Site, WeightKind};
 pub use stats::{ReadBuffers, TensorStats};
 pub use synthetic::SyntheticModel;
 pub(crate) use write::vacant;
@@ -112,7 +112,7 @@ const PIECE: usize = 1 << 18;
 #[derive(Debug)]
 pub struct Checkpoint {
     source: String,
-    kind: SourceKind,
+    kind: WeightKind,
     model: Model,
     layers: Vec<u32>,
     found: Found,
@@ -176,8 +176,8 @@ impl Checkpoint {
         let marked = found.config.as_ref().is_some_and(|config| config.synthetic)
             || found.shards.iter().any(|shard| shard.synthetic);
         let kind = match marked || generator.is_some() {
-            true => SourceKind::Synthetic,
-            false => SourceKind::Real,
+            true => WeightKind::Synthetic,
+            false => WeightKind::Real,
         };
         set_mtp_aside(&mut found);
         let mut model = {
@@ -207,7 +207,7 @@ impl Checkpoint {
 
     /// Whether the weights are real or synthetic.
     #[must_use]
-    pub fn kind(&self) -> SourceKind {
+    pub fn kind(&self) -> WeightKind {
         self.kind
     }
 

@@ -44,7 +44,7 @@ fn models_have_the_published_dimensions() {
         assert_eq!((model.layers, model.sinkhorn_iters), (layers, 20), "{name}");
         assert_eq!((model.hc_eps, model.norm_eps), (1e-6, norm_eps), "{name}");
         assert_eq!(model.index_topk, topk, "{name}");
-        assert_eq!(checkpoint.kind(), SourceKind::Synthetic, "{name}");
+        assert_eq!(checkpoint.kind(), WeightKind::Synthetic, "{name}");
         assert!(model.notes.is_empty(), "{name}: {:?}", model.notes);
     }
 }

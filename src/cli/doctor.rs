@@ -4,7 +4,7 @@ use std::{env, path::PathBuf, process::ExitCode, thread};
 
 use clap::Args;
 
-use super::{exit, kernel_cache, print, run::settings};
+use super::{environment, exit, kernel_cache, print};
 use crate::{
     backend::cuda::{
         error::CudaError,
@@ -96,7 +96,7 @@ fn processor(page: &mut Page) -> anyhow::Result<()> {
         features.join(", ")
     };
     page.line("processor", &format!("{}: {features}", env::consts::ARCH))?;
-    let level = match settings::level() {
+    let level = match environment::level() {
         Ok(level) => format!("{level}: decides speed, never a number"),
         Err(error) => format!("{error:#}"),
     };
@@ -110,9 +110,10 @@ fn threads() -> String {
         |error| format!("unknown ({error})"),
         |count| count.to_string(),
     );
-    match env::var_os("RAYON_NUM_THREADS") {
+    match env::var_os(environment::THREADS_VARIABLE) {
         Some(asked) => format!(
-            "{here}; RAYON_NUM_THREADS={} asks for others",
+            "{here}; {}={} asks for others",
+            environment::THREADS_VARIABLE,
             asked.display()
         ),
         None => here,

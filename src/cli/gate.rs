@@ -2,17 +2,18 @@
 
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
-use anyhow::bail;
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 
-use super::{exit, print, step_summary::StepSummary};
+use super::{exit, gates::Gates, print, step_summary::StepSummary};
 use crate::{
-    gate::{self, Thresholds, init},
+    files::write::write_whole,
+    gate::{self, init},
     report::{
         Breach, GateOutcome, Improvement, Report, json, junit, markdown, number, printable,
-        reproduce, style, write,
+        reproduce, style,
     },
-    verdict,
+    verdict::{self, VerdictLimits},
 };
 
 /// Check a report against thresholds, a baseline, or both.
@@ -94,7 +95,7 @@ fn deliver(args: &GateArgs, bytes: &[u8]) -> anyhow::Result<()> {
     match &args.output {
         None => print::bytes(bytes),
         Some(path) => {
-            write::write_whole(path, |out| out.write_all(bytes))?;
+            write_whole(path, |out| out.write_all(bytes))?;
             print::note(false, &format!("wrote {}", path.display()));
             Ok(())
         }
@@ -110,20 +111,17 @@ struct Checked {
 }
 
 fn check(args: &GateArgs) -> anyhow::Result<Checked> {
-    let thresholds = match (&args.thresholds, &args.baseline) {
-        (Some(path), _) => Thresholds::read(path)?,
-        (None, Some(_)) => Thresholds::baseline_only(),
-        (None, None) => bail!(
-            "a gate never passes on nothing: give --thresholds FILE, --baseline REPORT, or both"
-        ),
-    };
+    ensure!(
+        args.thresholds.is_some() || args.baseline.is_some(),
+        "a gate never passes on nothing: give --thresholds FILE, --baseline REPORT, or both"
+    );
+    let gates = Gates::open(args.thresholds.as_deref(), args.baseline.as_deref())?;
     let report = json::read_whole(&args.report)?;
-    let baseline = args.baseline.as_deref().map(json::read_whole).transpose()?;
-    let outcomes = gate::evaluate(&thresholds, &report, baseline.as_ref())?;
+    let outcomes = gates.apply(&report)?;
     let mut text = title(&report);
     text.push_str(&describe(&outcomes));
     // From the rows, not from what the report says of itself: a row cannot be left out of that.
-    let limits = thresholds.verdict.unwrap_or_default();
+    let limits = gates.verdict_limits();
     let verdicts = verdict::judge(
         &report.records,
         &report.non_finite,
@@ -136,7 +134,7 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
         failures: verdict::failures(&report.records),
         ..report
     };
-    text.push_str(&judged(&report, &thresholds));
+    text.push_str(&judged(&report, gates.own_verdict_limits()));
     let is_good = !report.gates.is_empty() && verdict::is_good(&report, &limits);
     let code = match is_good {
         true => exit::GOOD,
@@ -146,12 +144,12 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
 }
 
 /// What fails whatever the limits overlooked: what rounding cannot explain, or nobody can use. The other verdicts are shown
-/// where the thresholds move them.
-fn judged(report: &Report, thresholds: &Thresholds) -> String {
+/// where the thresholds have moved them.
+fn judged(report: &Report, moved: Option<VerdictLimits>) -> String {
     let mut text = String::new();
     for verdict in &report.verdicts {
         let is_unusable = verdict.verdict.is_unusable();
-        if thresholds.verdict.is_some() || is_unusable {
+        if moved.is_some() || is_unusable {
             let mark = match is_unusable {
                 true => failed(),
                 false => "      ".to_owned(),
@@ -164,7 +162,7 @@ fn judged(report: &Report, thresholds: &Thresholds) -> String {
     for failure in &report.failures {
         let _ = writeln!(text, "{}{}", failed(), printable(failure));
     }
-    let limits = thresholds.verdict.unwrap_or_default();
+    let limits = moved.unwrap_or_default();
     let is_good_so_far = report.failures.is_empty()
         && gate::passed(&report.gates)
         && !report.verdicts.iter().any(|one| one.verdict.is_unusable());

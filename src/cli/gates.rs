@@ -65,9 +65,12 @@ impl Gates {
     /// Where one verdict ends and the next begins.
     #[must_use]
     pub fn verdict_limits(&self) -> VerdictLimits {
-        self.thresholds
-            .as_ref()
-            .and_then(|thresholds| thresholds.verdict)
-            .unwrap_or_default()
+        self.own_verdict_limits().unwrap_or_default()
+    }
+
+    /// The same, if the thresholds move it.
+    #[must_use]
+    pub fn own_verdict_limits(&self) -> Option<VerdictLimits> {
+        self.thresholds.as_ref()?.verdict
     }
 }

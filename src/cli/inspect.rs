@@ -11,7 +11,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
-use super::{exit, print, run::weight_kind};
+use super::{exit, print};
 use crate::{
     checkpoint::{Checkpoint, CheckpointError, Group, Inventory, Item, ReadBuffers, TensorStats},
     report::{printable, style, wrap},
@@ -152,7 +152,7 @@ fn title(item: &Item) -> String {
 }
 
 fn write_title(text: &mut String, checkpoint: &Checkpoint) -> fmt::Result {
-    let kind = style::weights(weight_kind(checkpoint.kind()));
+    let kind = style::weights(checkpoint.kind());
     let model = checkpoint.model();
     writeln!(text, "{}: {kind} weights", printable(checkpoint.source()))?;
     if let Some(commit) = checkpoint.revision() {

@@ -11,8 +11,7 @@ use clap::Args;
 use super::{
     exit,
     gates::Gates,
-    outputs::{Outputs, Wanted},
-    run::args::Format,
+    outputs::{OutputArgs, Outputs, Wanted},
 };
 use crate::{
     job::join::{Source, join},
@@ -32,21 +31,9 @@ pub struct MergeArgs {
     /// The reports of all parts: the report.json that `ulpdrift run --part` wrote.
     #[arg(required = true, value_name = "REPORT")]
     pub reports: Vec<PathBuf>,
-    /// Write report.csv and report.json into this directory.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Formats: with --out the files to write [default: csv,json], without it what to print.
-    #[arg(long, value_delimiter = ',', value_enum, value_name = "FORMATS")]
-    pub format: Vec<Format>,
-    /// Add the report as Markdown to the file that GITHUB_STEP_SUMMARY names.
-    #[arg(long)]
-    pub step_summary: bool,
-    /// Apply a thresholds file; exit 1 if a limit is breached.
-    #[arg(long, value_name = "FILE")]
-    pub gate: Option<PathBuf>,
-    /// Compare with an earlier report; exit 1 where this one is worse.
-    #[arg(long, value_name = "REPORT")]
-    pub baseline: Option<PathBuf>,
+    /// What becomes of the report.
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// A row per layer, site and stage.
     #[arg(short, long)]
     pub verbose: bool,
@@ -57,7 +44,7 @@ pub struct MergeArgs {
 
 /// Refuses a folder that has one of the parts: the report of the whole would take its place.
 fn keep_parts(args: &MergeArgs) -> anyhow::Result<()> {
-    let Some(out) = &args.out else {
+    let Some(out) = &args.output.out else {
         return Ok(());
     };
     let taken = |path: &&PathBuf| {
@@ -84,7 +71,7 @@ fn keep_parts(args: &MergeArgs) -> anyhow::Result<()> {
 /// # Errors
 /// If the reports are not all the parts of one run, or the result cannot be written.
 pub fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
-    let gates = Gates::open(args.gate.as_deref(), args.baseline.as_deref())?;
+    let gates = Gates::open(args.output.gate.as_deref(), args.output.baseline.as_deref())?;
     let source = |path: &PathBuf| {
         Ok::<_, anyhow::Error>(Source {
             name: printable(&path.display().to_string()),
@@ -97,9 +84,7 @@ pub fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
     let mut report = join(sources, &limits)?;
     report.gates = gates.apply(&report)?;
     let mut outputs = Outputs::prepare(Wanted {
-        out: args.out.as_deref(),
-        formats: &args.format,
-        step_summary: args.step_summary,
+        args: &args.output,
         verbose: args.verbose,
         quiet: args.quiet,
     })?;

@@ -3,10 +3,11 @@
 //! Results go to stdout, progress and errors to stderr. An error is one sentence; the exit codes are
 //! in [`exit`].
 
-mod absence;
 mod bugs;
-pub mod diff;
+pub mod device;
+mod diff;
 pub mod doctor;
+mod environment;
 pub mod exit;
 pub mod explain;
 pub mod fetch;
@@ -16,7 +17,6 @@ pub mod inspect;
 mod kernel_cache;
 pub mod merge;
 pub mod mma;
-mod next;
 mod outputs;
 mod print;
 pub mod report;
@@ -27,9 +27,8 @@ pub mod synth;
 mod usage;
 pub mod variants;
 
-use std::{env, process::ExitCode, thread};
+use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
 use clap::{ColorChoice, Parser, Subcommand};
 
 use crate::{
@@ -48,6 +47,8 @@ use crate::{
     after_help = "Exit codes: 0 good · 1 a gate, bound or verify check failed, or a variant is broken · 2 bad usage \
     or bad input, no report written · 3 the requested backend or device is not here · 130 interrupted, finished cases \
     kept\n\n\
+    Environment: HF_HUB_CACHE, HF_HOME where ORG/MODEL is looked for · HF_TOKEN, HF_ENDPOINT whom fetch asks, and as \
+    whom · ULPDRIFT_CACHE=off compiles kernels anew · ULPDRIFT_SIMD, RAYON_NUM_THREADS speed, never a number\n\n\
     Examples:\n  \
     ulpdrift run                                  built-in synthetic V4-Flash weights\n  \
     ulpdrift run ~/models/DeepSeek-V4-Flash       every layer of a checkpoint\n  \
@@ -105,9 +106,6 @@ enum Command {
     Man(shell::ManArgs),
 }
 
-/// The variable that says how many threads compute.
-const THREADS_VARIABLE: &str = "RAYON_NUM_THREADS";
-
 /// Parses the command line, runs the command and turns its outcome into an exit code.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -118,7 +116,7 @@ pub fn main() -> ExitCode {
             command: Command::Doctor(args),
             ..
         }) => doctor::run(&args),
-        Ok(cli) => start_threads().and_then(|()| dispatch(&cli)),
+        Ok(cli) => environment::start_threads().and_then(|()| dispatch(&cli)),
         Err(stop) if usage::is_asked_for(&stop) => {
             print::result(&stop.to_string()).map(|()| ExitCode::from(exit::GOOD))
         }
@@ -155,26 +153,6 @@ fn cuda_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a Cu
         Some(BackendError::Cuda(error)) => Some(error),
         _ => cause.downcast_ref::<CudaError>(),
     }
-}
-
-/// Starts the worker threads, so that too many of them are an error and not a panic later.
-fn start_threads() -> anyhow::Result<()> {
-    let asked = env::var_os(THREADS_VARIABLE).filter(|asked| !asked.is_empty());
-    if let Some(asked) = asked {
-        let number = asked.to_str().and_then(|text| text.parse::<usize>().ok());
-        // A thousand threads on two processors take twenty times as long as two. What it cannot read, rayon takes for
-        // one per processor.
-        let here = thread::available_parallelism().map_or(1, usize::from);
-        let most = (4 * here).max(256);
-        ensure!(
-            number.is_some_and(|number| number <= most),
-            "{THREADS_VARIABLE}='{}': expected 1 to {most}, or 0 for one per processor; unset the variable",
-            printable(&asked.to_string_lossy())
-        );
-    }
-    rayon::ThreadPoolBuilder::new()
-        .build_global()
-        .context("the worker threads cannot be started; set RAYON_NUM_THREADS to fewer")
 }
 
 fn dispatch(cli: &Cli) -> anyhow::Result<ExitCode> {

@@ -9,16 +9,15 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use clap::{Args, ValueEnum};
 
-use super::{gate, next, print, run::args::Format, step_summary::StepSummary};
+use super::{gate, print, step_summary::StepSummary};
 use crate::{
-    report::{
-        Report, csv,
-        dump::{Dump, NoDump, Origin, Written},
-        html, json, junit, markdown, table,
-        write::{Content, OutputDir},
-    },
-    suite::tensors::Sink,
+    explain,
+    files::write::{Content, OutputDir},
+    job::dump::{Dump, Origin, Written},
+    report::{Report, csv, html, json, junit, markdown, table},
+    suite::tensors::{NoDump, Sink},
     verdict::VerdictLimits,
 };
 
@@ -29,15 +28,46 @@ const MD: &str = "report.md";
 const JUNIT: &str = "junit.xml";
 const HTML: &str = "report.html";
 
+/// A report format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// One row per record.
+    Csv,
+    /// Everything, with a published schema.
+    Json,
+    /// For a pull request's comment: verdicts, checks, and the tables folded away.
+    Md,
+    /// A case per verdict and check.
+    Junit,
+    /// One page to read, with figures, that needs nothing else.
+    Html,
+}
+
+/// What becomes of a command's report.
+#[derive(Args, Clone, Debug)]
+pub struct OutputArgs {
+    /// Write report.csv and report.json into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Formats: with --out the files to write [default: csv,json], without it what to print.
+    #[arg(long, value_delimiter = ',', value_enum, value_name = "FORMATS")]
+    pub format: Vec<Format>,
+    /// Add the report as Markdown to the file that GITHUB_STEP_SUMMARY names.
+    #[arg(long)]
+    pub step_summary: bool,
+    /// Apply a thresholds file; exit 1 if a limit is breached.
+    #[arg(long, value_name = "FILE")]
+    pub gate: Option<PathBuf>,
+    /// Compare with an earlier report; exit 1 where this one is worse.
+    #[arg(long, value_name = "REPORT")]
+    pub baseline: Option<PathBuf>,
+}
+
 /// What a command is to write.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// The folder of the files.
-    pub out: Option<&'a Path>,
-    /// Their formats, or the one to print.
-    pub formats: &'a [Format],
-    /// Whether a CI job's summary gets the report as well.
-    pub step_summary: bool,
+    /// Files, formats and the summary of a CI job.
+    pub args: &'a OutputArgs,
     /// A row per layer, site and stage.
     pub verbose: bool,
     /// No remarks.
@@ -61,22 +91,24 @@ impl<'a> Outputs<'a> {
     /// A folder that cannot be written, or flags that contradict each other.
     pub fn prepare(wanted: Wanted<'a>) -> anyhow::Result<Self> {
         let mut formats = Vec::new();
-        for &format in wanted.formats {
+        for &format in &wanted.args.format {
             if !formats.contains(&format) {
                 formats.push(format);
             }
         }
         ensure!(
-            wanted.out.is_some() || formats.len() <= 1,
+            wanted.args.out.is_some() || formats.len() <= 1,
             "--format: {} formats without --out; name a directory for them, or one format to print",
             formats.len()
         );
-        if wanted.out.is_some() && formats.is_empty() {
+        if wanted.args.out.is_some() && formats.is_empty() {
             formats = vec![Format::Csv, Format::Json];
         }
         let names: Vec<&str> = formats.iter().map(|format| file_name(*format)).collect();
         let out = wanted
+            .args
             .out
+            .as_deref()
             .map(|dir| OutputDir::prepare(dir, &names))
             .transpose()
             .context("--out")?;
@@ -85,7 +117,11 @@ impl<'a> Outputs<'a> {
             formats,
             dump: None,
             no_dump: NoDump,
-            summary: wanted.step_summary.then(StepSummary::find).transpose()?,
+            summary: wanted
+                .args
+                .step_summary
+                .then(StepSummary::find)
+                .transpose()?,
             wanted,
         })
     }
@@ -152,7 +188,7 @@ impl<'a> Outputs<'a> {
     /// # Errors
     /// If it cannot be shown.
     pub fn show(&self, report: &Report, limits: &VerdictLimits) -> anyhow::Result<()> {
-        match (self.wanted.out, self.formats.first()) {
+        match (&self.wanted.args.out, self.formats.first()) {
             (None, Some(&format)) => {
                 let mut bytes = Vec::new();
                 render(format, report, &mut bytes)?;
@@ -179,7 +215,7 @@ impl<'a> Outputs<'a> {
             text.push('\n');
             text.push_str(&gate::describe(&report.gates));
         }
-        if let Some(next) = next::next(report, limits, json) {
+        if let Some(next) = explain::next(report, limits, json) {
             text.push_str(&format!("\n{next}\n"));
         }
         text

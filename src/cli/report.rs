@@ -8,7 +8,10 @@ use std::{
 use clap::Args;
 
 use super::{exit, print};
-use crate::report::{html, json, write};
+use crate::{
+    files::write::write_whole,
+    report::{html, json},
+};
 
 /// Make one HTML file of a report: figures, tables, verdicts, and the commands that reproduce the worst of it.
 ///
@@ -36,7 +39,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     match args.output.as_path() {
         path if path == Path::new("-") => print::result(&page)?,
         path => {
-            write::write_whole(path, |out| out.write_all(page.as_bytes()))?;
+            write_whole(path, |out| out.write_all(page.as_bytes()))?;
             print::note(false, &format!("wrote {}", path.display()));
         }
     }

@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 use super::{Cli, exit, print};
-use crate::report::write::{Content, OutputDir};
+use crate::files::write::{Content, OutputDir};
 
 /// Print a shell's completions.
 #[derive(Args, Clone, Debug)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Paragraph,
-    words::{error, list, measure},
+    words::{error, list},
 };
 use crate::{
     recipe::{MixRecipe, Unit, catalogue},
@@ -332,11 +332,11 @@ fn roundings(report: &Report) -> Result<BTreeMap<Key, Rounding<'_>>, Vec<Paragra
         let rows = mix_rows(&report.records, variant);
         let stored: HashMap<Key, f64> = at_stage(&rows, "y_bf16")
             .into_iter()
-            .filter_map(|row| Some((case(&row.key), measure(row, "rel_l2")?)))
+            .filter_map(|row| Some((case(&row.key), row.measures.value("rel_l2")?)))
             .collect();
         for row in at_stage(&rows, "y") {
             let case = case(&row.key);
-            let (Some(y), Some(&y_bf16)) = (measure(row, "rel_l2"), stored.get(&case)) else {
+            let (Some(y), Some(&y_bf16)) = (row.measures.value("rel_l2"), stored.get(&case)) else {
                 continue;
             };
             let own = Rounding { variant, y, y_bf16 };
@@ -412,7 +412,7 @@ fn nearest<'a>(
             rows.into_iter().map(|row| (case(&row.key), row)).collect();
         for (case, &rounding) in roundings {
             let record = *by_case.get(case)?;
-            let rel_l2 = measure(record, "rel_l2")?;
+            let rel_l2 = record.measures.value("rel_l2")?;
             let share = |value: f64, of: Rounding<'_>| value / of.y_bf16;
             let is_nearer = nearest.is_none_or(|so_far| {
                 let (own, other) = (

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     help::summary,
-    words::{error, keys, measure},
+    words::{error, keys},
 };
 use crate::{
     recipe::indexer::problem::HEAD,
@@ -71,7 +71,7 @@ pub fn selected(report: &Report, variant: &str) -> Vec<String> {
 /// What the selection of one row hangs on, in sentences.
 pub fn selection(record: &Record) -> Vec<String> {
     let mut sentences = Vec::new();
-    let get = |name| measure(record, name);
+    let get = |name| record.measures.value(name);
     if let Some(recall) = get("recall") {
         let mut text = format!(
             "It selects {} of the true keys (recall, the mean over {})",

@@ -1,7 +1,7 @@
 //! How large an error is, which part of it is which rounding, whether it has a direction, and how much of what the
 //! arithmetic can be off by it is.
 
-use super::words::{error, measure, percent};
+use super::words::{error, percent};
 use crate::report::{
     Record,
     number::share,
@@ -21,11 +21,11 @@ pub struct Parts {
 impl Parts {
     pub fn of(record: &Record) -> Self {
         Self {
-            rel_l2: measure(record, "rel_l2"),
-            operand: measure(record, "operand_rel_l2"),
-            arith: measure(record, "arith_rel_l2"),
-            slope: measure(record, "slope"),
-            bound: measure(record, "bound_ratio"),
+            rel_l2: record.measures.value("rel_l2"),
+            operand: record.measures.value("operand_rel_l2"),
+            arith: record.measures.value("arith_rel_l2"),
+            slope: record.measures.value("slope"),
+            bound: record.measures.value("bound_ratio"),
         }
     }
 

@@ -6,7 +6,7 @@ use super::{
     indexer,
     parts::Parts,
     stage, texts,
-    words::{error, list, measure, percent},
+    words::{error, list, percent},
 };
 use crate::{
     recipe::catalogue::DEFAULT_AGAINST,
@@ -86,7 +86,7 @@ fn what(report: &Report, key: &Key) -> String {
 
 /// How large the error is.
 fn size(record: &Record) -> Option<String> {
-    let rel_l2 = measure(record, "rel_l2")?;
+    let rel_l2 = record.measures.value("rel_l2")?;
     let mut text = format!("How large: rel_l2 {}", error(rel_l2));
     if rel_l2.is_finite() && rel_l2 > 0.0 {
         text.push_str(&format!(
@@ -94,14 +94,17 @@ fn size(record: &Record) -> Option<String> {
             plain(1.0 / rel_l2, 3)
         ));
     }
-    if let (Some(mean), Some(max)) = (measure(record, "ulp_mean"), measure(record, "ulp_max")) {
+    if let (Some(mean), Some(max)) = (
+        record.measures.value("ulp_mean"),
+        record.measures.value("ulp_max"),
+    ) {
         text.push_str(&format!(
             "; in units of the last place of what the stage is stored in, {} on average and {} at most (ulp_mean, ulp_max)",
             plain(mean, 3),
             plain(max, 3)
         ));
     }
-    if let Some(gap) = measure(record, "cosine_gap") {
+    if let Some(gap) = record.measures.value("cosine_gap") {
         text.push_str(&format!(
             "; it turns the direction by a cosine_gap of {}",
             error(gap)
@@ -120,7 +123,7 @@ fn non_finite(record: &Record) -> Option<String> {
     let said: Vec<String> = counts
         .iter()
         .filter_map(|(name, words)| {
-            let found = measure(record, name).filter(|found| *found != 0.0)?;
+            let found = record.measures.value(name).filter(|found| *found != 0.0)?;
             Some(format!("{found} {words} ({name})"))
         })
         .collect();
@@ -166,7 +169,11 @@ fn sources(report: &Report, record: &Record) -> Option<String> {
                 .source
                 .as_deref()
                 .filter(|source| *source != "total")?;
-            Some((measure(row, "share")?, source, measure(row, "rel_l2")?))
+            Some((
+                row.measures.value("share")?,
+                source,
+                row.measures.value("rel_l2")?,
+            ))
         })
         .collect();
     if shares.is_empty() {
@@ -181,7 +188,7 @@ fn sources(report: &Report, record: &Record) -> Option<String> {
     let total = rows
         .iter()
         .find(|row| row.key.source.as_deref() == Some("total"))
-        .and_then(|total| measure(total, "explained"));
+        .and_then(|total| total.measures.value("explained"));
     let total = total.map_or_else(String::new, |explained| {
         format!(
             " Together they come to {} times what is measured (explained).",
@@ -196,7 +203,10 @@ fn sources(report: &Report, record: &Record) -> Option<String> {
 
 /// What an accumulator that rounds toward zero should do, as evidence.
 fn drift(record: &Record) -> Option<String> {
-    let (drift, z) = (measure(record, "drift")?, measure(record, "drift_z")?);
+    let (drift, z) = (
+        record.measures.value("drift")?,
+        record.measures.value("drift_z")?,
+    );
     Some(format!(
         "An accumulator that rounds toward zero is expected to shrink or grow the sums by {} of them (drift); this one is {} \
          standard deviations from that (drift_z), which is evidence and no failure.",
@@ -208,7 +218,7 @@ fn drift(record: &Record) -> Option<String> {
 /// What only rows of some suites have.
 fn of_suite(record: &Record) -> Vec<String> {
     let key = &record.key;
-    let get = |name| measure(record, name);
+    let get = |name| record.measures.value(name);
     let mut sentences = Vec::new();
     if let Some(source) = &key.source {
         if let Some(what) = stage::source(source) {
@@ -269,18 +279,21 @@ fn of_suite(record: &Record) -> Vec<String> {
 
 /// How far it is from the variant that all are compared with.
 fn against(report: &Report, record: &Record) -> Option<String> {
-    let distance = measure(record, "against_rel_l2")?;
+    let distance = record.measures.value("against_rel_l2")?;
     let mut flags = report.run.repeat_flags.iter();
     let named = flags
         .find(|flag| *flag == "--against")
         .and_then(|_| flags.next());
     let other = named.map_or(DEFAULT_AGAINST, String::as_str);
-    let changed = measure(record, "changed").map_or_else(String::new, |changed| {
-        format!(
-            "; {} of the outputs have other bits (changed)",
-            percent(changed)
-        )
-    });
+    let changed = record
+        .measures
+        .value("changed")
+        .map_or_else(String::new, |changed| {
+            format!(
+                "; {} of the outputs have other bits (changed)",
+                percent(changed)
+            )
+        });
     Some(format!(
         "Does it matter which kernel ran: it is {} from {other}'s (against_rel_l2){changed}.",
         error(distance)
@@ -311,7 +324,7 @@ fn at<'a>(report: &'a Report, key: &Key, stage: &str) -> Option<&'a Record> {
 
 /// What is left of it in the layer input.
 fn layer_input(report: &Report, key: &Key) -> Option<String> {
-    let rel_l2 = |stage| measure(at(report, key, stage)?, "rel_l2");
+    let rel_l2 = |stage| at(report, key, stage)?.measures.value("rel_l2");
     let (y, y_bf16) = (rel_l2("y")?, rel_l2("y_bf16")?);
     Some(format!(
         "Downstream: at this site the layer's input is off by {} before it is rounded to bf16 and by {} after (y, y_bf16).",
@@ -337,12 +350,15 @@ pub fn at_depth(report: &Report, record: &Record) -> String {
         .iter()
         .filter(|row| row.key.fault.is_none() && of(&row.key) == own);
     let mut others: Vec<(f64, &str)> = others
-        .filter_map(|row| Some((measure(row, "rel_l2")?, row.key.variant.as_str())))
+        .filter_map(|row| Some((row.measures.value("rel_l2")?, row.key.variant.as_str())))
         .filter(|(value, _)| !value.is_nan())
         .collect();
     others.sort_by(|a, b| a.0.total_cmp(&b.0));
     let stage = key.stage.as_deref().unwrap_or("output");
-    let value = measure(record, "rel_l2").map_or_else(|| "nothing known".to_owned(), error);
+    let value = record
+        .measures
+        .value("rel_l2")
+        .map_or_else(|| "nothing known".to_owned(), error);
     let depth = count(key.depth.unwrap_or_default() as usize, "layer");
     let mut text = format!(
         "Along the chain: after {depth}, {stage} of {} is off by {value}",

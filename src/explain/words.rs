@@ -2,15 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::report::{
-    Record,
-    number::{plain, sci},
-};
-
-/// A measure of a row.
-pub fn measure(record: &Record, name: &str) -> Option<f64> {
-    record.measures.get(name).map(|number| number.as_f64())
-}
+use crate::report::number::{plain, sci};
 
 /// An error: three digits.
 pub fn error(value: f64) -> String {

@@ -48,7 +48,7 @@ pub(super) fn apply(
     if limit.max.is_some() || limit.min.is_some() {
         for record in &rows {
             let measure = limit.measure;
-            let Some(value) = record.measures.get(measure).map(|n| n.as_f64()) else {
+            let Some(value) = record.measures.value(measure) else {
                 outcome.breaches.push(absent(measure, report, record));
                 continue;
             };
@@ -213,11 +213,11 @@ fn compare_rows(
         let Some(partner) = pair.partner(record) else {
             continue;
         };
-        let Some(before) = partner.measures.get(measure).map(|n| n.as_f64()) else {
+        let Some(before) = partner.measures.value(measure) else {
             continue;
         };
         compared += 1;
-        let Some(now) = record.measures.get(measure).map(|n| n.as_f64()) else {
+        let Some(now) = record.measures.value(measure) else {
             outcome.breaches.push(absent(measure, pair.report, record));
             continue;
         };

@@ -10,7 +10,7 @@ use std::{
 use super::{
     HubError, Repository, Selection, Token,
     address::is_commit,
-    client::{Ask, Client, Trouble},
+    client::{Ask, Client},
     journal::{Journal, Subject},
     line::{BackOff, Line, Listener},
     publish, shards, sources,
@@ -192,15 +192,7 @@ fn commit(line: &Line<'_>, repository: &Repository) -> Result<String, HubError> 
         file,
         range: None,
     };
-    let mut trying = line.trying(file);
-    let commit = loop {
-        match line.client.commit(&ask, address.clone()) {
-            Ok(commit) => break commit,
-            Err(Trouble::Lasting(error)) => return Err(error),
-            Err(Trouble::Passing { why, wait }) => trying.wait(&why, wait)?,
-        }
-    };
-    commit
+    line.patiently(file, |_| line.client.commit(&ask, address.clone()))?
         .filter(|commit| is_commit(commit))
         .ok_or_else(|| HubError::NoCommit {
             host: line.client.endpoint().host().to_owned(),

@@ -85,7 +85,7 @@ impl Identity {
             40 if is_hex => {
                 let git = format!("blob {}\0", bytes.len());
                 let hash = Sha1::new_with_prefix(git).chain_update(bytes);
-                (Checked::GitHash, hex(&hash.finalize()))
+                (Checked::GitHash, hex::encode(hash.finalize()))
             }
             64 if is_hex => (Checked::Sha256, sha256(bytes)),
             _ => return Ok(Checked::No),
@@ -99,12 +99,7 @@ impl Identity {
 
 /// The SHA-256 of bytes, in hexadecimal.
 pub(super) fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-/// Bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// An ETag without its quotes and without the mark of a weak one, which a proxy may add.

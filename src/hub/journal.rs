@@ -14,7 +14,7 @@ use super::{
     HubError, Selection,
     identity::{Checked, Identity},
 };
-use crate::line_log::{self, LineLog, LineLogError, Lines};
+use crate::files::line_log::{self, LineLog, LineLogError, Lines};
 
 /// Changes whenever an unfinished fetch of an older version could not be finished.
 const LAYOUT: u32 = 2;

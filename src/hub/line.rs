@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{HubError, client::Client};
+use super::{
+    HubError,
+    client::{Client, Trouble},
+};
 
 /// How to wait between tries.
 #[derive(Clone, Copy, Debug)]
@@ -76,13 +79,31 @@ pub(super) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Something to be tried until it works.
-    pub(super) fn trying<'a>(&'a self, file: &'a str) -> Trying<'a> {
-        Trying {
+    /// Tries until it works, or will not, or patience ends; `attempt` says whether it got on before it failed.
+    pub(super) fn patiently<T>(
+        &self,
+        file: &str,
+        mut attempt: impl FnMut(&mut bool) -> Result<T, Trouble>,
+    ) -> Result<T, HubError> {
+        let mut trying = Trying {
             line: self,
             file,
             in_vain: None,
             pause: self.back_off.first,
+        };
+        loop {
+            self.go_on()?;
+            let mut advanced = false;
+            match attempt(&mut advanced) {
+                Ok(result) => return Ok(result),
+                Err(Trouble::Lasting(error)) => return Err(error),
+                Err(Trouble::Passing { why, wait }) => {
+                    if advanced {
+                        trying.advanced();
+                    }
+                    trying.wait(&why, wait)?;
+                }
+            }
         }
     }
 
@@ -109,7 +130,7 @@ impl Line<'_> {
 }
 
 /// Something that is tried until it works, or until patience ends.
-pub(super) struct Trying<'a> {
+struct Trying<'a> {
     line: &'a Line<'a>,
     file: &'a str,
     /// Since when nothing has worked.
@@ -119,13 +140,13 @@ pub(super) struct Trying<'a> {
 
 impl Trying<'_> {
     /// It works, if not to the end.
-    pub(super) fn advanced(&mut self) {
+    fn advanced(&mut self) {
         self.in_vain = None;
         self.pause = self.line.back_off.first;
     }
 
     /// Waits before the next try: as long as the server asks, if it does.
-    pub(super) fn wait(&mut self, why: &str, asked: Option<Duration>) -> Result<(), HubError> {
+    fn wait(&mut self, why: &str, asked: Option<Duration>) -> Result<(), HubError> {
         let since = *self.in_vain.get_or_insert_with(Instant::now);
         let pause = asked.unwrap_or(self.pause);
         let patience = match self.line.client.has_answered() {

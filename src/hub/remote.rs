@@ -67,20 +67,20 @@ impl<'a> Remote<'a> {
 
     /// Reads all of it, unless it has more than `most` bytes.
     pub(super) fn whole(&self, most: u64) -> Result<Whole, HubError> {
-        self.patiently(|remote, _| remote.whole_once(most))
+        self.line.patiently(self.name, |_| self.whole_once(most))
     }
 
     /// Reads its first bytes, at most `most`; fewer if it has no more.
     pub(super) fn start(&self, most: u64) -> Result<Vec<u8>, HubError> {
-        self.patiently(|remote, _| {
-            let answer = remote.ask(Some((0, most)))?;
-            let part = remote.part(&answer)?;
+        self.line.patiently(self.name, |_| {
+            let answer = self.ask(Some((0, most)))?;
+            let part = self.part(&answer)?;
             if part.begin != 0 || part.end != most.min(part.size) {
-                return Err(remote.wrong_range(&answer, 0, most).into());
+                return Err(self.wrong_range(&answer, 0, most).into());
             }
-            remote.recognise(&answer, part.size)?;
+            self.recognise(&answer, part.size)?;
             let mut bytes = Vec::new();
-            remote.drain(answer, part.end, &mut bytes)?;
+            self.drain(answer, part.end, &mut bytes)?;
             Ok(bytes)
         })
     }
@@ -89,9 +89,9 @@ impl<'a> Remote<'a> {
     /// again.
     pub(super) fn read(&self, begin: u64, end: u64) -> Result<Vec<u8>, HubError> {
         let mut bytes = Vec::with_capacity((end - begin) as usize);
-        self.patiently(|remote, advanced| {
+        self.line.patiently(self.name, |advanced| {
             let before = bytes.len();
-            let outcome = remote.continue_to(begin, end, &mut bytes);
+            let outcome = self.continue_to(begin, end, &mut bytes);
             *advanced = bytes.len() > before;
             outcome
         })?;
@@ -110,28 +110,6 @@ impl<'a> Remote<'a> {
         }
         self.recognise(&answer, part.size)?;
         self.drain(answer, end - begin, bytes)
-    }
-
-    /// Tries until it works, or will not; `attempt` says whether it got on before it failed.
-    fn patiently<T>(
-        &self,
-        mut attempt: impl FnMut(&Self, &mut bool) -> Result<T, Trouble>,
-    ) -> Result<T, HubError> {
-        let mut trying = self.line.trying(self.name);
-        loop {
-            self.line.go_on()?;
-            let mut advanced = false;
-            match attempt(self, &mut advanced) {
-                Ok(result) => return Ok(result),
-                Err(Trouble::Lasting(error)) => return Err(error),
-                Err(Trouble::Passing { why, wait }) => {
-                    if advanced {
-                        trying.advanced();
-                    }
-                    trying.wait(&why, wait)?;
-                }
-            }
-        }
     }
 
     fn whole_once(&self, most: u64) -> Result<Whole, Trouble> {

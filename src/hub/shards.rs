@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::{
     HubError,
     fetch::Fetch,
-    identity::{Identity, hex, sha256},
+    identity::{Identity, sha256},
     journal::{Head, Piece},
     line::Event,
     parallel::each,
@@ -218,7 +218,7 @@ impl Task<'_> {
             name: self.shard.name.to_owned(),
             begin: self.begin,
             end: self.end,
-            sha256: hex(&digest.finalize()),
+            sha256: hex::encode(digest.finalize()),
         })
     }
 }
@@ -266,6 +266,6 @@ impl Target {
             self.file.read_exact_at(&mut bytes, position).ok()?;
             digest.update(&bytes);
         }
-        Some(hex(&digest.finalize()))
+        Some(hex::encode(digest.finalize()))
     }
 }

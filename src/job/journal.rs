@@ -23,7 +23,7 @@ use super::{
     split,
 };
 use crate::{
-    line_log::{self, LineLog, LineLogError, Lines},
+    files::line_log::{self, LineLog, LineLogError, Lines},
     report::{
         part::{CaseName, Finished, Head, Share},
         printable, shell_word,

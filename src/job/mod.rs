@@ -15,6 +15,7 @@
 //! printing, flags, numerics.
 
 pub mod assemble;
+pub mod dump;
 pub mod identity;
 pub mod join;
 pub mod journal;

@@ -54,6 +54,12 @@ macro_rules! measures {
                 }
             }
 
+            /// A measure by its name as a float, counts and indices too; `None` as of [`Measures::get`].
+            #[must_use]
+            pub fn value(&self, name: &str) -> Option<f64> {
+                self.get(name).map(Number::as_f64)
+            }
+
             /// Which way a measure gets worse; `None` for a name that is no measure.
             #[must_use]
             pub fn better(name: &str) -> Option<Better> {
@@ -266,8 +272,7 @@ impl Measures {
     /// How far a measure lay apart between repeats; `None` where it is not known.
     #[must_use]
     pub fn spread(&self, measure: &str) -> Option<f64> {
-        let spread = self.get(&format!("{measure}_spread"));
-        spread.map(|spread| spread.as_f64())
+        self.value(&format!("{measure}_spread"))
     }
 }
 

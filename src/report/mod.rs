@@ -6,7 +6,6 @@
 
 pub mod csv;
 mod diagnosis;
-pub mod dump;
 mod fault;
 pub mod field;
 #[cfg(test)]
@@ -31,7 +30,6 @@ pub mod schema;
 pub mod style;
 pub mod summary;
 pub mod table;
-pub mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -242,3 +242,6 @@ fn printed(word: &str) -> String {
     }
     format!("\"$(printf %b '{text}'){dropped}\"")
 }
+
+#[cfg(test)]
+mod tests;

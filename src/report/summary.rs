@@ -64,7 +64,7 @@ pub fn at_stage<'a>(rows: &[&'a Record], stage: &str) -> Vec<&'a Record> {
 /// A measure of all rows that have it.
 #[must_use]
 pub fn values(rows: &[&Record], measure: &str) -> Vec<f64> {
-    let value = |record: &&Record| record.measures.get(measure).map(|number| number.as_f64());
+    let value = |record: &&Record| record.measures.value(measure);
     rows.iter().filter_map(value).collect()
 }
 
@@ -103,10 +103,9 @@ pub fn worst<'a>(rows: &[&'a Record], measure: &str) -> Option<Worst<'a>> {
     };
     let mut worst: Option<Worst<'a>> = None;
     for &record in rows {
-        let Some(number) = record.measures.get(measure) else {
+        let Some(value) = record.measures.value(measure) else {
             continue;
         };
-        let value = number.as_f64();
         let is_worse = worst.is_none_or(|worst| {
             !worst.value.is_nan() && (value.is_nan() || badness(value) > badness(worst.value))
         });

@@ -179,7 +179,7 @@ fn stage_table(rows: &[&Record], name: &str) -> String {
         "bound",
     ];
     let line = |record: &&Record| {
-        let get = |measure| record.measures.get(measure).map(|n| n.as_f64());
+        let get = |measure| record.measures.value(measure);
         let stage = record.key.stage.as_deref().unwrap_or(ABSENT);
         vec![
             printable(&record.key.place()),
@@ -205,7 +205,7 @@ fn sweep_table(rows: &[&Record], caption: &str) -> String {
     ];
     let line = |record: &&Record| {
         let count = |count: Option<u32>| count.map_or(ABSENT.to_owned(), |count| count.to_string());
-        let get = |measure| record.measures.get(measure).map(|n| n.as_f64());
+        let get = |measure| record.measures.value(measure);
         let row0 = match get("row0_changed") {
             None => ABSENT,
             Some(0.0) => "same bits",

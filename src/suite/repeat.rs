@@ -165,7 +165,8 @@ impl Repeats {
     #[must_use]
     pub fn new(records: &[Record], first: Bits) -> Self {
         let ranges = records.iter().map(|record| {
-            let values = Measures::SPREADS.map(|(measure, _)| Range::of(value(record, measure)));
+            let values =
+                Measures::SPREADS.map(|(measure, _)| Range::of(record.measures.value(measure)));
             (record.key.clone(), values.to_vec())
         });
         Self {
@@ -183,7 +184,7 @@ impl Repeats {
         for (key, ranges) in &mut self.ranges {
             let row = rows.get(key);
             for ((measure, _), range) in Measures::SPREADS.iter().zip(ranges) {
-                let now = row.and_then(|row| value(row, measure));
+                let now = row.and_then(|row| row.measures.value(measure));
                 *range = range.map(|range| range.with(now.unwrap_or(f64::NAN)));
             }
         }
@@ -237,10 +238,6 @@ pub fn repeated<O: Default>(
     }
     repeats.add_to(&mut records(outcome)[before..]);
     Ok(())
-}
-
-fn value(record: &Record, measure: &str) -> Option<f64> {
-    record.measures.get(measure).map(|number| number.as_f64())
 }
 
 /// The name of the tensor behind a row: `L3.attn.mixes.tf32`, `L2.indexer.logits.mxfp4`, `head.tf32`.

@@ -44,7 +44,7 @@ impl Evidence<'_> {
             ));
         }
         if let Some(streams) = worst(&deepest_streams(chain), "rel_l2").map(|worst| worst.record) {
-            let get = |measure| streams.measures.get(measure).map(|number| number.as_f64());
+            let get = |measure| streams.measures.value(measure);
             let layers = streams.key.depth.unwrap_or_default();
             let mut fact = format!(
                 "streams rel_l2 {} after {layers} layers",

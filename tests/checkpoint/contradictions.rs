@@ -3,7 +3,7 @@
 use std::fs;
 
 use serde_json::json;
-use ulpdrift::checkpoint::{Checkpoint, NonFinite, Site, SourceKind};
+use ulpdrift::checkpoint::{Checkpoint, NonFinite, Site, WeightKind};
 
 use crate::support::{Directory, Raw, assert_refused, assert_sentence, ramp};
 
@@ -176,7 +176,7 @@ fn no_config_means_documented_values_and_a_note() {
     );
     assert_eq!(
         checkpoint.kind(),
-        SourceKind::Synthetic,
+        WeightKind::Synthetic,
         "the shards say so themselves"
     );
 }

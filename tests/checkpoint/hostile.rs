@@ -4,7 +4,7 @@
 use std::{fs, os::unix::fs::symlink};
 
 use serde_json::{Value, json};
-use ulpdrift::checkpoint::{Checkpoint, NonFinite, Site, SourceKind};
+use ulpdrift::checkpoint::{Checkpoint, NonFinite, Site, WeightKind};
 
 use crate::support::{Directory, Raw, assert_refused, assert_sentence, ramp};
 
@@ -100,7 +100,7 @@ fn h5_metadata_of_every_kind() {
         let spec = directory.write(&format!("{number}.safetensors"), file.bytes());
         let checkpoint = Checkpoint::open(&spec).unwrap();
         assert_eq!(checkpoint.layers(), [0]);
-        assert_eq!(checkpoint.kind(), SourceKind::Real);
+        assert_eq!(checkpoint.kind(), WeightKind::Real);
     }
 }
 

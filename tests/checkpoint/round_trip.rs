@@ -5,8 +5,8 @@ use std::fs;
 use half::{bf16, f16};
 use serde_json::Value;
 use ulpdrift::checkpoint::{
-    Checkpoint, Digests, HcWeights, NonFinite, ReadBuffers, Site, SourceKind, StoredType,
-    SyntheticModel, parse_layers, write_synthetic,
+    Checkpoint, Digests, HcWeights, NonFinite, ReadBuffers, Site, StoredType, SyntheticModel,
+    WeightKind, parse_layers, write_synthetic,
 };
 
 use crate::support::{Directory, Raw, assert_sentence, ramp};
@@ -39,7 +39,7 @@ fn disk_and_memory_hold_the_same_bits() {
     let disk = Checkpoint::open(&directory.spec("ckpt")).unwrap();
     let memory = Checkpoint::open("synthetic:tiny").unwrap();
     let mut buffers = ReadBuffers::default();
-    assert_eq!(disk.kind(), SourceKind::Synthetic);
+    assert_eq!(disk.kind(), WeightKind::Synthetic);
     assert_eq!(disk.model(), memory.model());
     let (disk_items, memory_items) = (disk.inventory(), memory.inventory());
     assert!(disk_items.missing.is_empty(), "{:?}", disk_items.missing);

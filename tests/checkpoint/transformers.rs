@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ulpdrift::{
     activations::{Activations, Inputs},
-    checkpoint::{Checkpoint, Family, NonFinite, Site, SourceKind, StoredType},
+    checkpoint::{Checkpoint, Family, NonFinite, Site, StoredType, WeightKind},
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -21,7 +21,7 @@ fn open(name: &str) -> Checkpoint {
 fn transformers_tiny() {
     let checkpoint = open("");
     let model = checkpoint.model();
-    assert_eq!(checkpoint.kind(), SourceKind::Real);
+    assert_eq!(checkpoint.kind(), WeightKind::Real);
     assert_eq!(checkpoint.layers(), [0, 1, 2, 3]);
     assert_eq!(
         (model.family, model.hidden, model.layers),

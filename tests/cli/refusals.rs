@@ -7,7 +7,7 @@ const TINY: &str = "synthetic:tiny";
 
 /// Asserts that `run synthetic:tiny FLAGS` is refused, with a folder for results asked for.
 #[track_caller]
-fn refused(scene: &Scene, flags: &str, parts: &[&str]) {
+pub fn refused(scene: &Scene, flags: &str, parts: &[&str]) {
     let line = format!("run {TINY} --layers 0 --variants fp32 {flags} --out out");
     scene.ulpdrift(&line).must_be_refused_saying(parts);
 }
@@ -349,86 +349,6 @@ fn outputs_that_cannot_be_written_are_refused_before_anything_is_measured() {
         "--format xml --out out",
         &["'xml'", "--format", "csv, json"],
     );
-}
-
-#[test]
-fn gates_that_cannot_be_applied_are_refused() {
-    let scene = Scene::new()
-        .file("broken.toml", "[[limit]\n")
-        .file("nan.toml", "[[limit]]\nmeasure = \"rel_l2\"\nmax = nan\n")
-        .file("typo.toml", "[[limit]]\nmeasure = \"rel_l3\"\nmax = 1\n")
-        .file("empty.toml", "")
-        .file(
-            "other.toml",
-            "[[limit]]\nvariant = \"zzz\"\nmeasure = \"rel_l2\"\nmax = 1\n",
-        )
-        .file(
-            "ratio.toml",
-            "[[limit]]\nmeasure = \"rel_l2\"\nmax_ratio = 2\nfloor = 0.1\n",
-        )
-        .file("broken.json", "{\"schema_version\": 1,");
-    for (flags, parts) in [
-        (
-            "--gate absent.toml",
-            ["absent.toml", "No such file", "check the path"],
-        ),
-        (
-            "--gate broken.toml",
-            ["broken.toml, line 1", "not a thresholds file", ""],
-        ),
-        (
-            "--gate nan.toml",
-            ["nan.toml, line 1", "max = nan", "finite"],
-        ),
-        (
-            "--gate typo.toml",
-            ["typo.toml, line 1", "'rel_l3'", "measures are"],
-        ),
-        ("--gate empty.toml", ["empty.toml", "[[limit]]", "add one"]),
-        (
-            "--gate ratio.toml",
-            ["ratio.toml, line 1", "max_ratio", "--baseline"],
-        ),
-        (
-            "--baseline absent.json",
-            ["absent.json", "No such file", "check the path"],
-        ),
-        (
-            "--baseline broken.json",
-            ["broken.json is not a report", "EOF", ""],
-        ),
-        ("--baseline nan.toml", ["nan.toml is not a report", "", ""]),
-    ] {
-        refused(&scene, flags, &parts);
-        refused(&scene, &format!("{flags} --dump dump"), &parts);
-    }
-}
-
-/// A limit that turns out to match nothing costs no measurement: what was measured is there for the corrected one.
-#[test]
-fn a_limit_that_matches_nothing_loses_nothing() {
-    let limit = |variant: &str| {
-        format!("[[limit]]\nvariant = \"{variant}\"\nmeasure = \"rel_l2\"\nmax = 1\n")
-    };
-    let scene = Scene::new().file("limits.toml", limit("zzz"));
-    let line = format!("run {TINY} --layers 0 --variants fp32 --gate limits.toml --out out");
-    let parts = [
-        "limits.toml, line 1",
-        "matches no record",
-        "correct it",
-        "3 of 3 cases",
-    ];
-    scene
-        .ulpdrift(&line)
-        .must_leave_only_its_journal("out", &parts);
-    scene.put("limits.toml", limit("fp32"));
-    let parts = ["has 3 finished cases", "--resume", "remove that file"];
-    scene.ulpdrift(&line).must_be_refused_saying(&parts);
-    scene
-        .ulpdrift(&format!("{line} --resume"))
-        .exits_with(0)
-        .remarks("--resume: 3 of 3 cases were finished");
-    assert!(!scene.path("out/report.journal").exists());
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn holds(outcome: &GateOutcome, limit: &Limit) {
     if !outcome.passed {
         return;
     }
-    let measured = |row: &Record| row.measures.get(limit.measure).map(|n| n.as_f64());
+    let measured = |row: &Record| row.measures.value(limit.measure);
     let kind = |row: &Record| {
         let key = &row.key;
         let (suite, stage) = (key.suite.clone(), key.stage.clone());

@@ -63,8 +63,7 @@ impl Key {
     }
 
     fn file_name(self) -> String {
-        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{digits}.{ENDING}")
+        format!("{}.{ENDING}", hex::encode(self.0))
     }
 
     /// The digest of an entry.

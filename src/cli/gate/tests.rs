@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use super::*;
 use crate::{
     measure::value::Value,
-    report::{Records, fixtures, write},
+    report::{Records, fixtures},
 };
 
 const THRESHOLDS: &str = r#"
@@ -39,7 +39,7 @@ impl Files {
 
     fn report(&self, name: &str, report: &Report) -> PathBuf {
         let path = self.dir.path().join(name);
-        write::write_whole(&path, |out| json::write(report, out)).unwrap();
+        write_whole(&path, |out| json::write(report, out)).unwrap();
         path
     }
 }

@@ -7,7 +7,6 @@ use anyhow::{Context, bail};
 use super::{NAME, Only, WIDTH};
 use crate::{
     checkpoint::{Checkpoint, Group, Item, Model},
-    cli::run::weight_kind,
     report::{number::count, printable, style, wrap},
     suite::weights::{
         Change, Comparison, Difference, compare,
@@ -69,7 +68,7 @@ pub fn render(a: &str, b: &str, only: Option<Only>) -> anyhow::Result<String> {
 impl View {
     fn write(&self, text: &mut String) -> fmt::Result {
         for (name, checkpoint) in [("A", &self.a), ("B", &self.b)] {
-            let kind = style::weights(weight_kind(checkpoint.kind()));
+            let kind = style::weights(checkpoint.kind());
             let commit = checkpoint
                 .revision()
                 .map(|commit| format!(" (commit {commit})"));

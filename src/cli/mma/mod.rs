@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Subcommand};
 
 use super::{
-    absence::{DeviceFlags, or_emulate},
+    device::{DeviceFlags, or_emulate},
     usage::whole,
 };
 use crate::backend::cuda::{device::Device, error::CudaError, source::Sources};

@@ -9,7 +9,8 @@ use super::DeviceArgs;
 use crate::{
     backend::cuda::device::Device,
     cli::{exit, print, usage::whole},
-    report::{printable, write::write_whole},
+    files::write::write_whole,
+    report::printable,
     suite::vectors::recording::{Origin, Recording, Subject},
 };
 

@@ -5,18 +5,15 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::{anyhow, bail, ensure};
+use anyhow::anyhow;
 use clap::Args;
 use comfy_table::{CellAlignment, Table, presets};
 use ulpdrift_reference::simd::Level;
 
 use super::DeviceArgs;
 use crate::{
-    backend::cuda::{device::Device, error::CudaError},
-    cli::{
-        exit, print,
-        run::{args::BackendChoice, settings},
-    },
+    backend::cuda::device::Device,
+    cli::{device::DeviceChoice, environment, exit, print, run::args::BackendChoice},
     files,
     report::{printable, style},
     suite::vectors::{
@@ -67,47 +64,21 @@ enum Replayer {
 }
 
 impl Replayer {
-    /// As the flags ask. `auto` is the device if one answers; what keeps one that is there from
-    /// answering is said.
+    /// As the flags ask.
     fn new(args: &VerifyArgs) -> anyhow::Result<Self> {
-        let emulator = Self::Emulator(settings::level()?);
-        match args.backend {
-            BackendChoice::Emulate => {
-                let why = "--backend emulate, the default, takes no device";
-                args.device.flags().are_not_used(false, why);
-                Ok(emulator)
-            }
-            // An arch that is named is to be emulated, unless the device is asked for.
-            BackendChoice::Auto if args.arch.is_some() => {
-                let why = "--arch names what is emulated";
-                args.device.flags().are_not_used(false, why);
-                Ok(emulator)
-            }
-            BackendChoice::Auto => Ok(match args.device.open() {
-                Ok(device) => Self::Device(Box::new(device)),
-                Err(none @ CudaError::NoDriver { .. }) => {
-                    args.device.flags().are_not_used(false, &none.to_string());
-                    emulator
-                }
-                // There is a device, and another one is asked for.
-                Err(other @ CudaError::NoSuchDevice { .. }) => bail!(other),
-                Err(reason) => {
-                    print::note(false, &format!("{reason}; the emulator runs"));
-                    emulator
-                }
-            }),
-            BackendChoice::Cuda => {
-                let device = args.device.open()?;
-                if let Some(arch) = args.arch {
-                    ensure!(
-                        arch == device.arch,
-                        "--arch {arch}: the device is {}, and runs no other; leave --arch out, or use --backend emulate",
-                        device.arch
-                    );
-                }
-                Ok(Self::Device(Box::new(device)))
-            }
-        }
+        let choice = DeviceChoice {
+            backend: args.backend,
+            arch: args.arch,
+            flags: args.device.flags(),
+            device_only: Vec::new(),
+            quiet: false,
+        };
+        Ok(
+            match choice.device(|| args.device.open(), |device| device.arch)? {
+                Some(device) => Self::Device(Box::new(device)),
+                None => Self::Emulator(environment::level()?),
+            },
+        )
     }
 
     fn replay(&self, path: &Path, arch: Option<Arch>) -> anyhow::Result<Outcome> {

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::suite::Suite;
 use crate::{
-    cli::{bugs::Bug, usage::whole},
+    cli::{bugs::Bug, outputs::OutputArgs, usage::whole},
     report::part::Share,
 };
 
@@ -145,21 +146,9 @@ pub struct RunArgs {
         allow_negative_numbers = true
     )]
     pub sms: Vec<usize>,
-    /// Write report.csv and report.json into this directory.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Formats: with --out the files to write [default: csv,json], without it what to print.
-    #[arg(long, value_delimiter = ',', value_enum, value_name = "FORMATS")]
-    pub format: Vec<Format>,
-    /// Add the report as Markdown to the file that GITHUB_STEP_SUMMARY names.
-    #[arg(long)]
-    pub step_summary: bool,
-    /// Apply a thresholds file; exit 1 if a limit is breached.
-    #[arg(long, value_name = "FILE")]
-    pub gate: Option<PathBuf>,
-    /// Compare with an earlier report; exit 1 where this one is worse.
-    #[arg(long, value_name = "REPORT")]
-    pub baseline: Option<PathBuf>,
+    /// What becomes of the report.
+    #[command(flatten)]
+    pub output: OutputArgs,
     /// Run one part of the cases: i/n is part i of n. `ulpdrift merge` joins the reports of all parts.
     #[arg(long, value_name = "I/N", value_parser = share)]
     pub part: Option<Share>,
@@ -194,29 +183,6 @@ fn share(text: &str) -> Result<Share, String> {
     }
 }
 
-impl Suite {
-    /// Whether its cases can be run again and compared with themselves.
-    pub fn repeats(self) -> bool {
-        matches!(
-            self,
-            Self::Mix | Self::Recombine | Self::Chain | Self::Indexer
-        )
-    }
-
-    /// As its rows have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mix => "mix",
-            Self::Recombine => "recombine",
-            Self::Chain => "chain",
-            Self::Budget => "budget",
-            Self::Gains => "gains",
-            Self::Indexer => "indexer",
-            Self::Needle => "needle",
-        }
-    }
-}
-
 impl RunArgs {
     /// The suites asked for. What looks at single sites in a table of its own has no place for a chain.
     pub fn suites(&self) -> Vec<Suite> {
@@ -226,25 +192,15 @@ impl RunArgs {
             (named, ..) => named.to_vec(),
         }
     }
-}
 
-/// A suite of the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Suite {
-    /// The hyper-connection mixing kernel, site by site.
-    Mix,
-    /// What follows the sublayer (hc_post), site by site, with the gates of fp32 mixing.
-    Recombine,
-    /// All layers one after the other: how the error grows with depth.
-    Chain,
-    /// Where the error comes from, source by source, at single sites and along the chain.
-    Budget,
-    /// What the end of the model makes of an error that enters at one place.
-    Gains,
-    /// The lightning indexer: which keys sparse attention selects.
-    Indexer,
-    /// At which margin a key planted in the context is lost.
-    Needle,
+    /// The flag that has a table of its own instead of a suite's rows, if one is given.
+    pub fn own_table(&self) -> Option<&'static str> {
+        match (&self.sweep, self.crosscheck) {
+            (Some(_), _) => Some("--sweep"),
+            (None, true) => Some("--crosscheck"),
+            (None, false) => None,
+        }
+    }
 }
 
 /// What the streams of a chain are stored in.
@@ -287,19 +243,4 @@ pub enum BackendChoice {
     Emulate,
     /// The kernels on a CUDA device; exit 3 where there is none.
     Cuda,
-}
-
-/// A report format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// One row per record.
-    Csv,
-    /// Everything, with a published schema.
-    Json,
-    /// For a pull request's comment: verdicts, checks, and the tables folded away.
-    Md,
-    /// A case per verdict and check.
-    Junit,
-    /// One page to read, with figures, that needs nothing else.
-    Html,
 }

@@ -5,18 +5,18 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, bail, ensure};
 use sha2::Digest;
 
-use super::{
-    args::{BackendChoice, RunArgs},
-    settings::Settings,
-};
+use super::{args::RunArgs, settings::Settings};
 use crate::{
     backend::{
         Backend,
-        cuda::{Cuda, error::CudaError, source::Sources},
+        cuda::{Cuda, source::Sources},
         emulate::Emulate,
     },
     checkpoint::Digests,
-    cli::{absence::DeviceFlags, kernel_cache, print},
+    cli::{
+        device::{DeviceChoice, DeviceFlags},
+        kernel_cache,
+    },
     files,
     report::printable,
     tensor_core::Arch,
@@ -34,73 +34,34 @@ pub enum Chosen {
 }
 
 impl Chosen {
-    /// The backend that the flags ask for. `auto` is the device if one answers; what keeps one that is
-    /// there from answering is said, and a missing driver is no news, unless a flag names a device.
+    /// The backend that the flags ask for.
     ///
     /// # Errors
     /// A device is asked for and there is none, or flags contradict each other.
     pub fn new(args: &RunArgs, settings: &Settings) -> anyhow::Result<Self> {
-        let emulate = || {
-            let arch = settings.arch.unwrap_or(DEFAULT_ARCH);
-            Self::Emulate(Emulate::new(arch, settings.level))
-        };
-        let open = {
-            let (sources, cache) = (sources(args.kernels.as_deref())?, kernel_cache::open()?);
-            || {
-                let cuda = Cuda::open(
-                    args.device.unwrap_or_default(),
-                    args.nvrtc.as_deref(),
-                    sources,
-                )?;
-                Ok::<_, CudaError>(Self::Cuda(Box::new(cuda.with_cache(cache))))
-            }
-        };
-        let flags = DeviceFlags {
-            device: args.device,
-            nvrtc: args.nvrtc.as_deref(),
-        };
-        let device_only = device_only(args, settings);
-        let needs_device = !device_only.is_empty();
-        let chosen = match args.backend {
-            BackendChoice::Emulate => {
-                ensure!(
-                    !needs_device,
-                    "--backend emulate does not go with {}, which only a device can do; leave out the one or the other",
-                    device_only.join(", ")
-                );
-                flags.are_not_used(args.quiet, "--backend emulate takes no device");
-                emulate()
-            }
-            BackendChoice::Cuda => open()?,
-            BackendChoice::Auto if needs_device => open()?,
-            // An arch that is named is to be emulated, unless the device is asked for.
-            BackendChoice::Auto if settings.arch.is_some() => {
-                flags.are_not_used(args.quiet, "--arch names what is emulated");
-                emulate()
-            }
-            BackendChoice::Auto => match open() {
-                Ok(cuda) => cuda,
-                Err(none @ CudaError::NoDriver { .. }) => {
-                    flags.are_not_used(args.quiet, &none.to_string());
-                    emulate()
-                }
-                // There is a device, and another one is asked for.
-                Err(other @ CudaError::NoSuchDevice { .. }) => bail!(other),
-                Err(reason) => {
-                    print::note(args.quiet, &format!("{reason}; the emulator runs"));
-                    emulate()
-                }
+        let (sources, cache) = (sources(args.kernels.as_deref())?, kernel_cache::open()?);
+        let choice = DeviceChoice {
+            backend: args.backend,
+            arch: settings.arch,
+            flags: DeviceFlags {
+                device: args.device,
+                nvrtc: args.nvrtc.as_deref(),
             },
+            device_only: device_only(args, settings),
+            quiet: args.quiet,
         };
-        if let (Self::Cuda(cuda), Some(arch)) = (&chosen, settings.arch) {
-            let own = cuda.info().arch;
-            if own != arch {
-                bail!(
-                    "--arch {arch}: the device is {own}, and runs no other; leave --arch out, or use --backend emulate"
-                );
+        let open = || {
+            let number = args.device.unwrap_or_default();
+            let cuda = Cuda::open(number, args.nvrtc.as_deref(), sources)?;
+            Ok(Box::new(cuda.with_cache(cache)))
+        };
+        Ok(match choice.device(open, |cuda| cuda.info().arch)? {
+            Some(cuda) => Self::Cuda(cuda),
+            None => {
+                let arch = settings.arch.unwrap_or(DEFAULT_ARCH);
+                Self::Emulate(Emulate::new(arch, settings.level))
             }
-        }
-        Ok(chosen)
+        })
     }
 
     /// It.

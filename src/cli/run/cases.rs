@@ -1,27 +1,12 @@
 //! The cases of a run, suite by suite: by name before anything is computed, and then run.
 
-use super::{
-    args::{RunArgs, Suite},
-    desk::Desk,
-    settings::Settings,
-};
+use super::{args::RunArgs, desk::Desk, settings::Settings, suite::Suite};
 use crate::{
     activations::Activations,
     checkpoint::Site,
     report::part::CaseName,
     suite::{Plan, budget, chain, gains, indexer, mix, needle, recombine, sweep, tensors::Sink},
 };
-
-/// The suites in the order in which they run.
-const ORDER: [Suite; 7] = [
-    Suite::Mix,
-    Suite::Recombine,
-    Suite::Chain,
-    Suite::Budget,
-    Suite::Gains,
-    Suite::Indexer,
-    Suite::Needle,
-];
 
 /// Every case by name, in the order in which they run.
 pub fn all(args: &RunArgs, settings: &Settings, plan: &Plan<'_>) -> Vec<CaseName> {
@@ -43,7 +28,7 @@ pub fn all(args: &RunArgs, settings: &Settings, plan: &Plan<'_>) -> Vec<CaseName
         let own = settings.index.iter().flat_map(|own| &own.layers);
         own.map(|&layer| place(layer)).collect()
     };
-    let asked = ORDER.iter().filter(|suite| settings.suites.contains(suite));
+    let asked = Suite::all().filter(|suite| settings.suites.contains(suite));
     asked
         .flat_map(|suite| {
             let places = match suite {
@@ -78,11 +63,8 @@ pub fn run(
         desk.begin(axes.suite(), "sites");
         return Ok(sweep::run(plan, axes, desk)?);
     }
-    for suite in ORDER {
-        if !settings.suites.contains(&suite) {
-            continue;
-        }
-        desk.begin(suite.name(), units(suite));
+    for suite in Suite::all().filter(|suite| settings.suites.contains(suite)) {
+        desk.begin(suite.name(), suite.units());
         let (around, index) = (&settings.around, settings.index.as_ref());
         match suite {
             Suite::Mix => mix::run(plan, sink, desk)?,
@@ -103,15 +85,6 @@ pub fn run(
         }
     }
     Ok(())
-}
-
-/// What a suite counts on its way.
-fn units(suite: Suite) -> &'static str {
-    match suite {
-        Suite::Mix | Suite::Recombine | Suite::Chain => "sites",
-        Suite::Budget | Suite::Gains => "steps",
-        Suite::Indexer | Suite::Needle => "layers",
-    }
 }
 
 /// A chain per seed.

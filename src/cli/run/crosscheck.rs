@@ -4,11 +4,7 @@ use std::{fmt::Write, process::ExitCode};
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{
-    args::{RunArgs, Suite},
-    progress,
-    settings::Settings,
-};
+use super::{args::RunArgs, progress, settings::Settings, suite::Suite};
 use crate::{
     backend::emulate::Emulate,
     cli::{exit, print},

@@ -15,13 +15,13 @@ use crate::{
     backend::{Backend, hardware::Hardware},
     job::{
         assemble,
+        dump::Written,
         journal::{Journal, Opened, Whose},
         split,
     },
     measure::value::Value,
     report::{
         Found, Report,
-        dump::Written,
         part::{CaseName, Finished, Head, Share},
     },
     suite::{SuiteError, ledger::Ledger},
@@ -75,7 +75,13 @@ impl<'a> Desk<'a> {
             head,
         };
         let open = |folder: &PathBuf| Journal::open(folder, &whose, args.resume);
-        let opened = args.out.as_ref().map(open).transpose().context("--out")?;
+        let opened = args
+            .output
+            .out
+            .as_ref()
+            .map(open)
+            .transpose()
+            .context("--out")?;
         if let (Some(opened), Some(dir)) = (&opened, &args.dump) {
             require_tensors(dir, opened)?;
         }

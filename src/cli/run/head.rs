@@ -7,10 +7,9 @@ use serde_json::json;
 use super::{args::RunArgs, backend, cases, settings::Settings, typed::Typed};
 use crate::{
     backend::hardware::Hardware,
-    checkpoint::SourceKind,
     measure::value::Value,
     recipe::{RecombineRecipe, indexer::IndexRecipe},
-    report::{self, Host, Run, Skipped, Tool, WeightKind, part::Head},
+    report::{self, Host, Run, Skipped, Tool, part::Head},
     suite::{Plan, indexer::fault},
 };
 
@@ -132,7 +131,7 @@ fn checkpoint(settings: &Settings) -> report::Checkpoint {
     report::Checkpoint {
         source: checkpoint.source().to_owned(),
         revision: checkpoint.revision().map(str::to_owned),
-        kind: weight_kind(checkpoint.kind()),
+        kind: checkpoint.kind(),
         digest: String::new(),
         family: model.family.to_string(),
         hidden: model.hidden as u64,
@@ -178,13 +177,5 @@ pub fn host(settings: &Settings, seconds: f64) -> Host {
         threads: rayon::current_num_threads() as u64,
         simd: settings.level.to_string(),
         seconds: Some(Value(seconds)),
-    }
-}
-
-/// The same word in a report.
-pub fn weight_kind(kind: SourceKind) -> WeightKind {
-    match kind {
-        SourceKind::Real => WeightKind::Real,
-        SourceKind::Synthetic => WeightKind::Synthetic,
     }
 }

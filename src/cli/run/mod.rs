@@ -14,14 +14,14 @@ mod interrupt;
 mod products;
 mod progress;
 pub mod settings;
+pub mod suite;
 mod typed;
 
 use std::{process::ExitCode, sync::mpsc};
 
-pub use self::head::weight_kind;
 use self::{args::RunArgs, desk::Desk, settings::Settings};
 use super::{
-    absence::or_emulate,
+    device::or_emulate,
     exit,
     gates::Gates,
     outputs::{Outputs, Wanted},
@@ -29,8 +29,8 @@ use super::{
 };
 use crate::{
     backend::Backend,
+    job::dump::Origin,
     recipe::library::LibraryProduct,
-    report::dump::Origin,
     suite::{Plan, SuiteError},
     verdict::is_good,
 };
@@ -49,7 +49,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run_with(args: &RunArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let gates = Gates::open(args.gate.as_deref(), args.baseline.as_deref())?;
+    let gates = Gates::open(args.output.gate.as_deref(), args.output.baseline.as_deref())?;
     gates.check(&settings.row_suites())?;
     let mut outputs = Outputs::prepare(wanted(args))?;
     let backend = backend::Chosen::new(args, settings)?;
@@ -108,9 +108,7 @@ fn with_what_is_kept(
 /// What is to be written.
 fn wanted(args: &RunArgs) -> Wanted<'_> {
     Wanted {
-        out: args.out.as_deref(),
-        formats: &args.format,
-        step_summary: args.step_summary,
+        args: &args.output,
         verbose: args.verbose,
         quiet: args.quiet,
     }
@@ -119,7 +117,7 @@ fn wanted(args: &RunArgs) -> Wanted<'_> {
 /// What dumped tensors say about themselves.
 fn origin(args: &RunArgs, settings: &Settings) -> Origin {
     Origin {
-        kind: head::weight_kind(settings.checkpoint.kind()),
+        kind: settings.checkpoint.kind(),
         source: settings.checkpoint.source().to_owned(),
         seed: args.seed,
         inputs: settings.inputs.to_string(),

@@ -64,7 +64,7 @@ impl Walk<'_> {
 
     fn measured(&self, depth: u32, measure: &str) -> Option<f64> {
         let row = self.at(depth)?;
-        row.measures.get(measure).map(|number| number.as_f64())
+        row.measures.value(measure)
     }
 }
 

@@ -140,7 +140,7 @@ pub fn rows(report: &Report) -> Vec<String> {
         "at", "context", "queries", "stage", "k", "rel_l2", "gap", "bound", "recall", "in 2k",
     ];
     let line = |record: &&Record| {
-        let get = |measure| record.measures.get(measure).map(|n| n.as_f64());
+        let get = |measure| record.measures.value(measure);
         let key = &record.key;
         let of_set = key.query_set.as_deref().unwrap_or(ABSENT);
         let share = |value| cell(value, |v| plain(v, 4));

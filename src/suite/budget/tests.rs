@@ -9,12 +9,12 @@ use crate::{
     checkpoint::{Checkpoint, NonFinite, SyntheticModel},
     format::Format,
     recipe::catalogue::builtin,
-    report::{Records, dump::NoDump},
-    suite::ledger::whole,
+    report::Records,
     suite::{
         chain::{SitesOn, Sublayer},
         mix,
     },
+    suite::{ledger::whole, tensors::NoDump},
     tensor_core::Arch,
     verdict::failures,
 };
@@ -73,7 +73,7 @@ fn of<'a>(records: &'a [Record], stage: &'a str, source: &'a str) -> Vec<&'a Rec
 }
 
 fn get(record: &Record, measure: &str) -> f64 {
-    record.measures.get(measure).expect("the measure").as_f64()
+    record.measures.value(measure).expect("the measure")
 }
 
 /// The total of a budget against what suite mix measures by itself.

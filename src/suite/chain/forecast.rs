@@ -38,7 +38,7 @@ fn of_variant(records: &[Record], variant: &str) -> Option<Growth> {
         let of_seed = rows.iter().filter(|row| row.key.seed == seed);
         let fitted = of_seed.filter_map(|row| {
             let depth = row.key.depth.filter(|depth| *depth <= FITTED)?;
-            Some((depth, row.measures.get("rel_l2")?.as_f64()))
+            Some((depth, row.measures.value("rel_l2")?))
         });
         fitted.unzip()
     };
@@ -63,7 +63,7 @@ fn of_variant(records: &[Record], variant: &str) -> Option<Growth> {
     } = over_seeds(&curves, ASKED);
     let there = rows.iter().filter(|row| row.key.depth == Some(ASKED));
     let measured = there
-        .filter_map(|row| Some(row.measures.get("rel_l2")?.as_f64()))
+        .filter_map(|row| row.measures.value("rel_l2"))
         .collect();
     Some(Growth {
         variant: variant.to_owned(),

@@ -8,9 +8,9 @@ use crate::{
     backend::emulate::Emulate,
     checkpoint::{Checkpoint, NonFinite, SyntheticModel},
     recipe::{MixRecipe, catalogue::builtin, library::LibraryProduct},
-    report::{Class, Records, dump::NoDump},
+    report::{Class, Records},
     suite::fault::{Fault, findings::findings},
-    suite::ledger::whole,
+    suite::{ledger::whole, tensors::NoDump},
     tensor_core::Arch,
     verdict::{self, VerdictLimits},
 };
@@ -79,7 +79,7 @@ fn rel_l2<'a>(outcome: &'a Found, variant: &'a str, stage: &'a str) -> Vec<f64> 
         let key = &record.key;
         key.variant == variant && key.stage.as_deref() == Some(stage) && key.token_class == "all"
     });
-    rows.map(|record| record.measures.get("rel_l2").expect("rel_l2").as_f64())
+    rows.map(|record| record.measures.value("rel_l2").expect("rel_l2"))
         .collect()
 }
 
@@ -96,7 +96,7 @@ fn a_row_per_depth_site_and_stage_and_one_of_the_head() {
     assert!(depths.is_sorted() && depths.first() == Some(&0) && depths.last() == Some(&4));
     assert!(outcome.non_finite.is_empty() && outcome.read.skipped.is_empty());
     for record in &outcome.records {
-        let rel_l2 = record.measures.get("rel_l2").expect("rel_l2").as_f64();
+        let rel_l2 = record.measures.value("rel_l2").expect("rel_l2");
         assert!(rel_l2 > 0.0 && rel_l2 < 1e-2, "{}", record.key);
         assert_eq!(record.key.residual.as_deref(), Some("bf16"));
     }
@@ -372,7 +372,7 @@ fn a_bug_at_one_layer_leaves_the_layers_before_it_alone() {
         let rows = outcome.records.iter().filter(|row| {
             row.key.fault.is_some() == faulty && row.key.stage.as_deref() == Some("streams")
         });
-        rows.map(|row| row.measures.get("rel_l2").expect("rel_l2").as_f64())
+        rows.map(|row| row.measures.value("rel_l2").expect("rel_l2"))
             .collect()
     };
     let (without, with) = (streams(false), streams(true));

@@ -65,7 +65,7 @@ impl<'a> Beside<'a> {
     }
 
     fn finding(&self, row: &Record) -> Option<FaultFinding> {
-        let rel_l2 = |row: &Record| row.measures.get("rel_l2").map(|number| number.as_f64());
+        let rel_l2 = |row: &Record| row.measures.value("rel_l2");
         let beside = self.0.get(&place(&row.key))?;
         let own = rel_l2(row)?;
         // NaN of a variant without a bug is worse than any number.

@@ -10,9 +10,9 @@ use crate::{
     checkpoint::{Checkpoint, NonFinite, SyntheticModel},
     format::Format,
     recipe::catalogue::{self, builtin},
-    report::{Records, dump::NoDump},
+    report::Records,
     suite::chain::{self, SitesOn, Sublayer},
-    suite::ledger::whole,
+    suite::{ledger::whole, tensors::NoDump},
     tensor_core::Arch,
 };
 

@@ -6,9 +6,10 @@
 
 use super::{
     Asked, IndexPlan, Layer, Plan, SuiteError,
+    by_layer::lacking,
     candidate::{Made, hide},
     fault::trigger::Trigger,
-    lacking, note_skip,
+    note_skip,
 };
 use crate::{
     backend::{Backend, BackendError},

@@ -22,6 +22,7 @@
 
 mod asked;
 mod bugs;
+mod by_layer;
 mod candidate;
 pub mod crosscheck;
 pub mod diagnosis;
@@ -37,6 +38,7 @@ mod tests;
 
 pub use self::{
     asked::{Asked, QuerySet},
+    by_layer::ByLayer,
     candidate::Candidate,
     layer::{Layer, truthful, turning},
 };
@@ -79,13 +81,6 @@ pub struct IndexPlan {
 }
 
 impl IndexPlan {
-    /// The layers whose cases, called as `place` does, a ledger wants.
-    #[must_use]
-    pub fn wanted(&self, ledger: &dyn Ledger, place: fn(u32) -> String) -> Vec<u32> {
-        let is_wanted = |layer: &u32| ledger.wants(&place(*layer));
-        self.layers.iter().copied().filter(is_wanted).collect()
-    }
-
     /// Every number of keys that some row needs: those asked for and the model's own, by which a verdict is reached, and
     /// twice each of them.
     #[must_use]
@@ -115,52 +110,15 @@ pub fn run(
     sink: &mut dyn Sink,
     ledger: &mut dyn Ledger,
 ) -> Result<(), SuiteError> {
-    let layers = own.wanted(ledger, place);
-    let (mut has_run, mut skipped) = (false, None);
-    for (done, &number) in layers.iter().enumerate() {
-        let place = place(number);
-        let mut found = Found::default();
-        match lacking(plan, own, number, &place)? {
-            Some(lacking) => found.read.skip(lacking),
-            None => run_layer(plan, own, number, sink, &mut found)?,
-        }
-        has_run |= found.records.iter().any(|row| row.key.fault.is_none());
-        skipped = skipped.or_else(|| found.read.skipped.first().cloned());
-        ledger.keep(&place, found)?;
-        ledger.step(done + 1, layers.len(), &place)?;
-    }
-    if has_run || layers.len() < own.layers.len() {
-        return Ok(());
-    }
-    let why = skipped.map_or_else(String::new, |skip| format!("{}: {}", skip.what, skip.why));
-    Err(SuiteError::NothingToRun(format!(
-        "suite indexer has nothing to run: {why}"
-    )))
-}
-
-/// Why a layer cannot be run on these inputs, if it cannot.
-pub fn lacking(
-    plan: &Plan<'_>,
-    own: &IndexPlan,
-    number: u32,
-    place: &str,
-) -> Result<Option<Skipped>, SuiteError> {
-    let skip = |why| {
-        Some(Skipped {
-            what: place.to_owned(),
-            why,
-        })
+    let suite = ByLayer {
+        suite: "indexer",
+        place,
+        plan,
+        own,
+        without_a_row: "no variant has a row",
     };
-    let Some(source) = plan.activations.index_source(number)? else {
-        return Ok(skip(format!("{} has no hidden states for it", plan.inputs)));
-    };
-    let least = own.contexts.iter().min().copied().unwrap_or_default();
-    Ok(match source.tokens < least {
-        true => skip(format!(
-            "{} has {} tokens of it, fewer than the context of {least}",
-            plan.inputs, source.tokens
-        )),
-        false => None,
+    suite.run(ledger, |number, found| {
+        run_layer(plan, own, number, sink, found)
     })
 }
 

@@ -12,9 +12,7 @@ use crate::{
         indexer::{IndexRecipe, catalogue},
     },
     report::Found,
-    report::dump::NoDump,
-    suite::Plan,
-    suite::ledger::whole,
+    suite::{Plan, ledger::whole, tensors::NoDump},
     tensor_core::Arch,
 };
 

@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::{
-    activations::Inputs, measure::value::Value, report::Record, report::dump::NoDump,
-    suite::ledger::whole,
+    activations::Inputs,
+    measure::value::Value,
+    report::Record,
+    suite::{ledger::whole, tensors::NoDump},
 };
 
 fn recipes(names: &[&str]) -> Vec<IndexRecipe> {

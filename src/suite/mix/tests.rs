@@ -193,10 +193,8 @@ fn at<'a>(records: &'a [Record], variant: &str, stage: &str) -> Vec<&'a Record> 
 }
 
 fn measure_of(record: &Record, name: &str) -> f64 {
-    let value = record.measures.get(name);
-    value
-        .unwrap_or_else(|| panic!("{} has no {name}", record.key))
-        .as_f64()
+    let value = record.measures.value(name);
+    value.unwrap_or_else(|| panic!("{} has no {name}", record.key))
 }
 
 /// As a gate has it: NaN is within nothing.

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use self::plant::{Field, Needle};
 use super::{
     Plan, SuiteError,
-    indexer::{Asked, Candidate, IndexPlan, Layer, index_key, lacking, note_skip},
+    indexer::{Asked, ByLayer, Candidate, IndexPlan, Layer, index_key, note_skip},
     ledger::Ledger,
 };
 use crate::{
@@ -70,30 +70,16 @@ pub fn run(
     needles: &NeedlePlan,
     ledger: &mut dyn Ledger,
 ) -> Result<(), SuiteError> {
-    let layers = own.wanted(ledger, place);
-    let (mut has_run, mut skipped) = (false, None);
-    for (done, &number) in layers.iter().enumerate() {
-        let place = place(number);
-        let mut found = Found::default();
-        match lacking(plan, own, number, &place)? {
-            Some(lacking) => found.read.skip(lacking),
-            None => run_layer(plan, own, needles, number, &mut found)?,
-        }
-        has_run |= !found.records.is_empty();
-        skipped = skipped.or_else(|| found.read.skipped.first().cloned());
-        ledger.keep(&place, found)?;
-        ledger.step(done + 1, layers.len(), &place)?;
-    }
-    if has_run || layers.len() < own.layers.len() {
-        return Ok(());
-    }
-    let why = skipped.map_or_else(
-        || "no context has more keys than are selected; raise --context".to_owned(),
-        |skip| format!("{}: {}", skip.what, skip.why),
-    );
-    Err(SuiteError::NothingToRun(format!(
-        "suite needle has nothing to run: {why}"
-    )))
+    let suite = ByLayer {
+        suite: "needle",
+        place,
+        plan,
+        own,
+        without_a_row: "no context has more keys than are selected; raise --context",
+    };
+    suite.run(ledger, |number, found| {
+        run_layer(plan, own, needles, number, found)
+    })
 }
 
 fn run_layer(

@@ -12,8 +12,8 @@ use crate::{
     checkpoint::{Checkpoint, NonFinite, Site, SyntheticModel},
     recipe::catalogue,
     report::Record,
-    report::{Class, Records, dump::NoDump},
-    suite::ledger::whole,
+    report::{Class, Records},
+    suite::{ledger::whole, tensors::NoDump},
     tensor_core::Arch,
     verdict::{self, VerdictLimits},
 };
@@ -92,7 +92,7 @@ fn values(outcome: &Found, variant: &str, stage: &str, measure: &str) -> Vec<f64
         record.key.variant == variant && record.key.stage.as_deref() == Some(stage)
     };
     let rows = outcome.records.iter().filter(of);
-    let value = |record: &Record| record.measures.get(measure).map(|number| number.as_f64());
+    let value = |record: &Record| record.measures.value(measure);
     let values: Vec<f64> = rows.filter_map(value).collect();
     assert!(!values.is_empty(), "{variant} has no {measure} at {stage}");
     values

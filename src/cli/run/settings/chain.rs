@@ -1,13 +1,17 @@
 //! The flags of suite chain, and what does not go with it.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
-use super::{Products, places::ranges};
+use super::{Products, Suites, places::ranges, source::Source};
 use crate::{
-    activations::{Activations, Inputs},
-    checkpoint::{Checkpoint, CheckpointError, NonFinite, Site},
-    cli::run::args::{LayerIo, Residual, RunArgs, Sublayer, Suite},
+    activations::Inputs,
+    checkpoint::{CheckpointError, NonFinite, Site},
+    cli::run::{
+        args::{LayerIo, Residual, RunArgs, Sublayer},
+        suite::Suite,
+    },
     format::Format,
+    report::Skipped,
     suite::{
         DEFAULT_TOKENS,
         chain::{self, Around, SitesOn},
@@ -43,13 +47,6 @@ pub fn check_seeds(args: &RunArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The suites that go from layer to layer.
-const DEEP: [(Suite, &str); 3] = [
-    (Suite::Chain, "chain"),
-    (Suite::Budget, "budget"),
-    (Suite::Gains, "gains"),
-];
-
 /// What lies around the mixing kernel.
 pub fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
     Ok(Around {
@@ -71,66 +68,82 @@ pub fn around(args: &RunArgs, layers: &[u32]) -> anyhow::Result<Around> {
     })
 }
 
-/// What a run reads.
-pub struct Sources<'a> {
-    pub checkpoint: &'a Checkpoint,
-    pub inputs: &'a Inputs,
-    pub activations: &'a Activations,
-    pub layers: &'a [u32],
-}
-
-impl Sources<'_> {
-    /// Whether what the chain begins with and what stands in for its sublayers is there: found out before anything
-    /// is computed, be it by a suite that runs first.
-    pub fn check(&self, args: &RunArgs, suites: &[Suite], around: &Around) -> anyhow::Result<()> {
-        let first = self.layers.first().copied().unwrap_or_default();
-        if *self.inputs == Inputs::Embedding {
-            ensure!(
-                suites
-                    .iter()
-                    .all(|suite| matches!(suite, Suite::Chain | Suite::Gains)),
-                "--inputs embedding: no site but the first finds embeddings in its streams, so that only suites chain and gains begin with them; name --suite chain, or choose other inputs"
-            );
-            ensure!(
-                first == 0,
-                "--inputs embedding: the streams hold embeddings before layer 0, not before layer {first}; let --layers begin with 0, or choose other inputs"
-            );
-            self.checkpoint.vocabulary().context("--inputs embedding")?;
-        }
-        if !DEEP.into_iter().any(|(suite, _)| suites.contains(&suite)) {
-            return Ok(());
-        }
-        let recorded = match self.inputs {
-            Inputs::File(_) => self.activations.available(first, Site::Attn),
-            _ => None,
-        };
-        let tokens = args.tokens.or(recorded).unwrap_or(DEFAULT_TOKENS);
-        if *self.inputs == Inputs::Embedding {
-            let vocabulary = self.checkpoint.vocabulary()?.tokens;
-            let ids = self.activations.token_ids(vocabulary, 0..tokens);
-            let rows = self.checkpoint.check_embeddings(&ids);
-            rows.context("--inputs embedding")?;
-        }
-        around
-            .sublayer
-            .check(self.checkpoint, self.activations, self.layers, tokens)
-            .with_context(|| format!("--sublayer {}", around.sublayer))
+/// Whether what the chain begins with and what stands in for its sublayers is there: found out before anything
+/// is computed, be it by a suite that runs first.
+pub fn check_source(suites: &[Suite], source: &Source, around: &Around) -> anyhow::Result<()> {
+    let first = source.layers().first().copied().unwrap_or_default();
+    if source.inputs == Inputs::Embedding {
+        ensure!(
+            suites
+                .iter()
+                .all(|suite| matches!(suite, Suite::Chain | Suite::Gains)),
+            "--inputs embedding: no site but the first finds embeddings in its streams, so that only suites chain and gains begin with them; name --suite chain, or choose other inputs"
+        );
+        ensure!(
+            first == 0,
+            "--inputs embedding: the streams hold embeddings before layer 0, not before layer {first}; let --layers begin with 0, or choose other inputs"
+        );
+        source
+            .checkpoint
+            .vocabulary()
+            .context("--inputs embedding")?;
     }
+    if !suites.iter().any(|suite| suite.is_deep()) {
+        return Ok(());
+    }
+    let recorded = match source.inputs {
+        Inputs::File(_) => source.activations.available(first, Site::Attn),
+        _ => None,
+    };
+    let tokens = source.tokens.or(recorded).unwrap_or(DEFAULT_TOKENS);
+    if source.inputs == Inputs::Embedding {
+        let vocabulary = source.checkpoint.vocabulary()?.tokens;
+        let ids = source.activations.token_ids(vocabulary, 0..tokens);
+        let rows = source.checkpoint.check_embeddings(&ids);
+        rows.context("--inputs embedding")?;
+    }
+    around
+        .sublayer
+        .check(
+            &source.checkpoint,
+            &source.activations,
+            source.layers(),
+            tokens,
+        )
+        .with_context(|| format!("--sublayer {}", around.sublayer))
 }
 
-/// Whether layers and sites make a chain: both sites of every layer, and no gaps.
-pub fn is_chain(layers: &[u32], sites: &[Site]) -> bool {
-    sites.len() == Site::ALL.len() && layers.windows(2).all(|pair| pair[1] == pair[0] + 1)
+/// Takes a chain that nobody named out of the suites where layers and sites make none, and says why where the
+/// checkpoint or the inputs do not.
+pub fn leave_out(args: &RunArgs, source: &Source, suites: &mut Suites) {
+    if !args.suite.is_empty() || !suites.run.contains(&Suite::Chain) {
+        return;
+    }
+    // Who narrows a run to some sites has not asked for a chain.
+    let is_chain = source.has_both_sites() && follow_each_other(source.layers());
+    let why = lacking(source).filter(|_| is_chain);
+    suites
+        .run
+        .retain(|suite| *suite != Suite::Chain || is_chain && why.is_none());
+    suites.left_out.extend(why.map(|why| Skipped {
+        what: "suite chain".to_owned(),
+        why,
+    }));
+}
+
+/// Whether there are no gaps between layers.
+fn follow_each_other(layers: &[u32]) -> bool {
+    layers.windows(2).all(|pair| pair[1] == pair[0] + 1)
 }
 
 /// What a chain through the layers lacks, if it lacks anything.
-pub fn lacking(sources: &Sources<'_>) -> Option<String> {
-    let layers = sources.layers;
+fn lacking(source: &Source) -> Option<String> {
+    let layers = source.layers();
     let first = *layers.first()?;
-    if matches!(sources.inputs, Inputs::File(_))
-        && sources.activations.available(first, Site::Attn).is_none()
+    let inputs = &source.inputs;
+    if matches!(inputs, Inputs::File(_))
+        && source.activations.available(first, Site::Attn).is_none()
     {
-        let inputs = sources.inputs;
         return Some(format!(
             "{inputs} has no x for L{first}.attn, where it would begin"
         ));
@@ -138,8 +151,7 @@ pub fn lacking(sources: &Sources<'_>) -> Option<String> {
     let norms = layers
         .iter()
         .flat_map(|&layer| Site::ALL.map(|site| (layer, site)));
-    let mut read =
-        norms.map(|(layer, site)| sources.checkpoint.norm(layer, site, NonFinite::Allow));
+    let mut read = norms.map(|(layer, site)| source.checkpoint.norm(layer, site, NonFinite::Allow));
     // What is there and cannot be read is the chain's own error.
     read.find_map(|norm| match norm {
         Err(lacking @ CheckpointError::Lacking { .. }) => Some(lacking.to_string()),
@@ -170,12 +182,14 @@ fn sites_on(text: &str, layers: &[u32]) -> anyhow::Result<SitesOn> {
 pub fn check(
     args: &RunArgs,
     suites: &[Suite],
-    layers: &[u32],
-    sites: &[Site],
+    source: &Source,
     products: &Products,
 ) -> anyhow::Result<()> {
     let has = |suite| suites.contains(&suite);
-    let deep = DEEP.into_iter().find(|(suite, _)| has(*suite));
+    let first_of = |is_meant: fn(Suite) -> bool| {
+        Suite::all().find(|&suite| suites.contains(&suite) && is_meant(suite))
+    };
+    let deep = first_of(Suite::is_deep);
     ensure!(
         args.sites_on == "all" || has(Suite::Chain) && !has(Suite::Budget) && !has(Suite::Gains),
         "--sites-on {}: only suite chain has a variant at some sites and not at others; name --suite chain alone, or leave --sites-on out",
@@ -193,53 +207,47 @@ pub fn check(
         "--seeds {}: only suite chain runs with several, and these layers and sites make none; leave --seeds out",
         args.seeds
     );
-    let Some((_, name)) = deep else {
+    let Some(deep) = deep else {
         return Ok(());
     };
+    let name = deep.name();
     ensure!(
         has(Suite::Mix) || !args.time && products.named.is_empty(),
         "suite {name} alone has no place for times and cublas-* variants; add --suite mix,{name}"
     );
-    for (suite, name) in [(Suite::Budget, "budget"), (Suite::Gains, "gains")] {
-        let has_tensors = has(Suite::Mix) || has(Suite::Recombine) || has(Suite::Chain);
-        for (flag, is_there) in [
-            ("--sweep", args.sweep.is_some()),
-            ("--crosscheck", args.crosscheck),
-            ("--dump", args.dump.is_some() && !has_tensors),
-        ] {
+    let has_tensors = has(Suite::Mix) || has(Suite::Recombine) || has(Suite::Chain);
+    let useless_dump = args.dump.as_ref().filter(|_| !has_tensors);
+    let other = args.own_table().or(useless_dump.map(|_| "--dump"));
+    if let Some(flag) = other {
+        for suite in [Suite::Budget, Suite::Gains] {
             ensure!(
-                !has(suite) || !is_there,
-                "--suite {name} does not go with {flag}; drop one of the two"
+                !has(suite),
+                "--suite {} does not go with {flag}; drop one of the two",
+                suite.name()
             );
         }
     }
     // A budget without a chain is one of single sites, and says so.
-    let whole = |(suite, _): &(Suite, _)| *suite != Suite::Budget && has(*suite);
-    match DEEP.into_iter().find(whole) {
-        Some((_, name)) => check_chain(args, name, layers, sites),
+    match first_of(|suite| suite.is_deep() && suite != Suite::Budget) {
+        Some(suite) => check_chain(args, suite.name(), source),
         None => Ok(()),
     }
 }
 
 /// What a suite that cannot do without a chain needs.
-fn check_chain(args: &RunArgs, name: &str, layers: &[u32], sites: &[Site]) -> anyhow::Result<()> {
-    for (flag, is_there) in [
-        ("--sweep", args.sweep.is_some()),
-        ("--crosscheck", args.crosscheck),
-    ] {
-        ensure!(
-            !is_there,
+fn check_chain(args: &RunArgs, name: &str, source: &Source) -> anyhow::Result<()> {
+    if let Some(flag) = args.own_table() {
+        bail!(
             "--suite {name} does not go with {flag}, which looks at single sites; drop one of the two"
         );
     }
     ensure!(
-        sites.len() == Site::ALL.len(),
+        source.has_both_sites(),
         "--sites {}: suite {name} goes through both sites of every layer; leave --sites out or name --sites-on",
         args.sites.join(",")
     );
-    let follows = |pair: &[u32]| pair[1] == pair[0] + 1;
     ensure!(
-        layers.windows(2).all(follows),
+        follow_each_other(source.layers()),
         "--layers {}: suite {name} goes from layer to layer; name a range without gaps, such as 0-3",
         args.layers.as_deref().unwrap_or("all")
     );

@@ -5,7 +5,7 @@ use anyhow::ensure;
 use crate::{
     cli::{
         bugs::Bug,
-        run::args::{RunArgs, Suite},
+        run::{args::RunArgs, suite::Suite},
     },
     recipe::MixRecipe,
     suite::{
@@ -56,12 +56,9 @@ pub fn faults(args: &RunArgs, against: &MixRecipe) -> anyhow::Result<Faults> {
             fault.name()
         );
     }
-    for (flag, is_there) in [
-        ("--sweep", args.sweep.is_some()),
-        ("--crosscheck", args.crosscheck),
-    ] {
+    if let Some(flag) = args.own_table() {
         ensure!(
-            args.fault.is_empty() || !is_there,
+            args.fault.is_empty(),
             "--fault does not go with {flag}, which runs no known bug; drop one of the two"
         );
     }

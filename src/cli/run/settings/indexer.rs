@@ -2,11 +2,13 @@
 
 use anyhow::{Context, bail, ensure};
 
-use super::{names::Indexers, places::ranges};
+use super::{Suites, names::Indexers, places::ranges, source::Source};
 use crate::{
-    activations::{Activations, Inputs},
-    checkpoint::Checkpoint,
-    cli::run::args::{RunArgs, Suite},
+    activations::Inputs,
+    cli::run::{
+        args::RunArgs,
+        suite::{Kernel, Suite},
+    },
     recipe::indexer::catalogue,
     report::Skipped,
     suite::{
@@ -24,30 +26,21 @@ const MAX_QUERIES: usize = 1 << 12;
 /// The most keys that are selected.
 const MAX_K: usize = 1 << 16;
 
-/// The suites that run the indexer.
-const INDEXING: [Suite; 2] = [Suite::Indexer, Suite::Needle];
-
-/// What is there to run it on.
-pub struct Sources<'a> {
-    pub checkpoint: &'a Checkpoint,
-    pub inputs: &'a Inputs,
-    pub activations: &'a Activations,
-    /// The layers asked for.
-    pub layers: &'a [u32],
-    /// Whether both sites of each are: who narrows a run to some has not asked for the indexer.
-    pub is_whole: bool,
+/// Whether a suite runs the indexer.
+fn indexes(suite: &Suite) -> bool {
+    suite.kernel() == Kernel::Indexer
 }
 
 /// Whether the flags go together, whatever there is to run on.
 pub fn check(args: &RunArgs) -> anyhow::Result<()> {
     let suites = args.suites();
-    let indexing = INDEXING.into_iter().find(|suite| suites.contains(suite));
+    let is_asked = suites.iter().any(indexes);
     for (flag, is_there) in [
         ("--context", !args.context.is_empty()),
         ("--topk", !args.topk.is_empty()),
     ] {
         ensure!(
-            !is_there || indexing.is_some(),
+            !is_there || is_asked,
             "{flag}: only suites indexer and needle select keys, and neither is asked for; add --suite indexer"
         );
     }
@@ -61,10 +54,7 @@ pub fn check(args: &RunArgs) -> anyhow::Result<()> {
     within("--context", &args.context, 4, MAX_CONTEXT)?;
     within("--topk", &args.topk, 1, MAX_K)?;
     within("--queries", &[args.queries], 1, MAX_QUERIES)?;
-    let named = INDEXING
-        .into_iter()
-        .find(|suite| args.suite.contains(suite));
-    let Some(suite) = named else {
+    let Some(suite) = args.suite.iter().copied().find(indexes) else {
         return Ok(());
     };
     ensure!(
@@ -82,18 +72,18 @@ pub fn check(args: &RunArgs) -> anyhow::Result<()> {
 /// What the suites run, if they do; one that was not named and cannot run is taken out of `suites`, and why is said.
 pub fn plan(
     args: &RunArgs,
-    sources: &Sources<'_>,
+    source: &Source,
     indexers: Indexers,
     faults: Vec<IndexFault>,
-    suites: &mut Vec<Suite>,
-    left_out: &mut Vec<Skipped>,
+    suites: &mut Suites,
 ) -> anyhow::Result<Option<IndexPlan>> {
-    if !INDEXING.iter().any(|suite| suites.contains(suite)) {
+    if !suites.run.iter().any(indexes) {
         return Ok(None);
     }
     if args.suite.is_empty() {
-        let is_asked = sources.is_whole && !indexers.recipes.is_empty();
-        let why = sources.lacking(args);
+        // Who narrows a run to some sites has not asked for the indexer.
+        let is_asked = source.has_both_sites() && !indexers.recipes.is_empty();
+        let why = lacking(source, args);
         if let Some(fault) = faults.first().filter(|_| !is_asked || why.is_some()) {
             bail!(
                 "--fault {}: the run narrows to what has no indexer; add --suite indexer to learn why, or leave the bug out",
@@ -101,21 +91,21 @@ pub fn plan(
             );
         }
         if !is_asked || why.is_some() {
-            suites.retain(|suite| !INDEXING.contains(suite));
+            suites.run.retain(|suite| !indexes(suite));
             let said = why.filter(|_| is_asked && args.layers.is_none());
-            left_out.extend(said.map(|why| Skipped {
+            suites.left_out.extend(said.map(|why| Skipped {
                 what: "suite indexer".to_owned(),
                 why,
             }));
             return Ok(None);
         }
     }
-    if let Some(why) = sources.lacking(args) {
+    if let Some(why) = lacking(source, args) {
         bail!("suite indexer: {why}; leave it out, or choose another checkpoint, layers or inputs");
     }
-    let layers = sources.chosen(args)?;
-    let contexts = sources.contexts(args, &layers)?;
-    let model = sources.checkpoint.model().indexer;
+    let layers = chosen(source, args)?;
+    let contexts = contexts(source, args, &layers)?;
+    let model = source.checkpoint.model().indexer;
     let model_k = model.map_or(DEFAULT_CONTEXT, |model| model.topk);
     let mut top_k = match args.topk.as_slice() {
         [] => vec![model_k, 2 * model_k],
@@ -176,88 +166,86 @@ fn margin(text: &str) -> Option<Margin> {
     }
 }
 
-impl Sources<'_> {
-    /// The layers asked for that have an indexer.
-    fn indexed(&self) -> Vec<u32> {
-        let mut indexed = self.checkpoint.indexer_layers();
-        indexed.retain(|layer| self.layers.contains(layer));
-        indexed
-    }
+/// The layers asked for that have an indexer.
+fn indexed(source: &Source) -> Vec<u32> {
+    let mut indexed = source.checkpoint.indexer_layers();
+    indexed.retain(|layer| source.layers().contains(layer));
+    indexed
+}
 
-    /// Why there is nothing to run the indexer on, if there is nothing.
-    fn lacking(&self, args: &RunArgs) -> Option<String> {
-        if let Some(why) = self.checkpoint.why_no_indexer() {
-            return Some(why);
-        }
-        let indexed = self.indexed();
-        if indexed.is_empty() {
-            let have = ranges(&self.checkpoint.indexer_layers());
-            let asked = args.layers.as_deref().unwrap_or("all");
-            return Some(format!(
-                "no layer of --layers {asked} has an indexer ({have} have)"
-            ));
-        }
-        if *self.inputs == Inputs::Embedding {
-            return Some("--inputs embedding has no hidden states of a layer".to_owned());
-        }
-        let has = |&layer: &u32| !matches!(self.activations.index_source(layer), Ok(None));
-        (!indexed.iter().any(has)).then(|| {
-            let inputs = self.inputs;
-            format!(
-                "{inputs} has no hidden states (layers.N.indexer.hidden_states) of {}",
-                ranges(&indexed)
-            )
-        })
+/// Why there is nothing to run the indexer on, if there is nothing.
+fn lacking(source: &Source, args: &RunArgs) -> Option<String> {
+    if let Some(why) = source.checkpoint.why_no_indexer() {
+        return Some(why);
     }
-
-    /// The layers that run: all named ones that have an indexer, else three of them.
-    fn chosen(&self, args: &RunArgs) -> anyhow::Result<Vec<u32>> {
-        let mut indexed = self.indexed();
-        if args.layers.is_none() {
-            let recorded = |layer: &u32| !matches!(self.activations.index_source(*layer), Ok(None));
-            indexed.retain(recorded);
-            let (last, middle) = (indexed.len() - 1, (indexed.len() - 1) / 2);
-            let mut three = vec![indexed[0], indexed[middle], indexed[last]];
-            three.dedup();
-            indexed = three;
-        }
-        for &layer in &indexed {
-            self.checkpoint.check_indexer(layer)?;
-        }
-        Ok(indexed)
+    let indexed = indexed(source);
+    if indexed.is_empty() {
+        let have = ranges(&source.checkpoint.indexer_layers());
+        let asked = args.layers.as_deref().unwrap_or("all");
+        return Some(format!(
+            "no layer of --layers {asked} has an indexer ({have} have)"
+        ));
     }
+    if source.inputs == Inputs::Embedding {
+        return Some("--inputs embedding has no hidden states of a layer".to_owned());
+    }
+    let has = |&layer: &u32| !matches!(source.activations.index_source(layer), Ok(None));
+    (!indexed.iter().any(has)).then(|| {
+        let inputs = &source.inputs;
+        format!(
+            "{inputs} has no hidden states (layers.N.indexer.hidden_states) of {}",
+            ranges(&indexed)
+        )
+    })
+}
 
-    /// The contexts asked for, ascending, each once; all tokens of a file where none is.
-    fn contexts(&self, args: &RunArgs, layers: &[u32]) -> anyhow::Result<Vec<usize>> {
-        let recorded = layers
-            .iter()
-            .map(|&layer| self.activations.index_source(layer))
-            .collect::<Result<Vec<_>, _>>()
-            .context("--inputs")?;
-        let recorded = recorded
-            .into_iter()
-            .flatten()
-            .map(|source| source.tokens)
-            .min();
-        let recorded = recorded.unwrap_or(usize::MAX);
-        let mut contexts = match args.context.as_slice() {
-            [] if recorded == usize::MAX => vec![DEFAULT_CONTEXT],
-            [] => vec![recorded.min(MAX_CONTEXT)],
-            named => named.to_vec(),
-        };
-        contexts.sort_unstable();
-        contexts.dedup();
-        if let Some(beyond) = contexts.iter().find(|&&context| context > recorded) {
-            bail!(
-                "--context {beyond}: {} has {recorded} tokens of hidden states; choose at most that",
-                self.inputs
-            );
-        }
-        ensure!(
-            contexts.iter().all(|&context| context >= 4),
-            "--inputs: {} has {recorded} tokens of hidden states, and 4 make the first key",
-            self.inputs
+/// The layers that run: all named ones that have an indexer, else three of them.
+fn chosen(source: &Source, args: &RunArgs) -> anyhow::Result<Vec<u32>> {
+    let mut indexed = indexed(source);
+    if args.layers.is_none() {
+        let recorded = |layer: &u32| !matches!(source.activations.index_source(*layer), Ok(None));
+        indexed.retain(recorded);
+        let (last, middle) = (indexed.len() - 1, (indexed.len() - 1) / 2);
+        let mut three = vec![indexed[0], indexed[middle], indexed[last]];
+        three.dedup();
+        indexed = three;
+    }
+    for &layer in &indexed {
+        source.checkpoint.check_indexer(layer)?;
+    }
+    Ok(indexed)
+}
+
+/// The contexts asked for, ascending, each once; all tokens of a file where none is.
+fn contexts(source: &Source, args: &RunArgs, layers: &[u32]) -> anyhow::Result<Vec<usize>> {
+    let recorded = layers
+        .iter()
+        .map(|&layer| source.activations.index_source(layer))
+        .collect::<Result<Vec<_>, _>>()
+        .context("--inputs")?;
+    let recorded = recorded
+        .into_iter()
+        .flatten()
+        .map(|source| source.tokens)
+        .min();
+    let recorded = recorded.unwrap_or(usize::MAX);
+    let mut contexts = match args.context.as_slice() {
+        [] if recorded == usize::MAX => vec![DEFAULT_CONTEXT],
+        [] => vec![recorded.min(MAX_CONTEXT)],
+        named => named.to_vec(),
+    };
+    contexts.sort_unstable();
+    contexts.dedup();
+    if let Some(beyond) = contexts.iter().find(|&&context| context > recorded) {
+        bail!(
+            "--context {beyond}: {} has {recorded} tokens of hidden states; choose at most that",
+            source.inputs
         );
-        Ok(contexts)
     }
+    ensure!(
+        contexts.iter().all(|&context| context >= 4),
+        "--inputs: {} has {recorded} tokens of hidden states, and 4 make the first key",
+        source.inputs
+    );
+    Ok(contexts)
 }

@@ -9,7 +9,10 @@ use anyhow::{bail, ensure};
 use wildmatch::WildMatch;
 
 use crate::{
-    cli::run::args::{RunArgs, Suite},
+    cli::run::{
+        args::RunArgs,
+        suite::{Kernel, Suite},
+    },
     recipe::{
         RecombineRecipe, catalogue,
         indexer::{self, IndexRecipe},
@@ -43,42 +46,13 @@ pub struct Indexers {
     pub against: IndexRecipe,
 }
 
-/// A kernel with variants of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kernel {
-    Mixing,
-    Recombination,
-    Indexer,
-}
-
-/// The suites and whose variants they run.
-const SUITES: [(Suite, Kernel); 7] = [
-    (Suite::Mix, Kernel::Mixing),
-    (Suite::Chain, Kernel::Mixing),
-    (Suite::Budget, Kernel::Mixing),
-    (Suite::Gains, Kernel::Mixing),
-    (Suite::Recombine, Kernel::Recombination),
-    (Suite::Indexer, Kernel::Indexer),
-    (Suite::Needle, Kernel::Indexer),
-];
-
-impl Kernel {
-    const ALL: [Self; 3] = [Self::Mixing, Self::Recombination, Self::Indexer];
-
-    fn of(suite: Suite) -> Option<Self> {
-        let own = SUITES.into_iter().find(|(known, _)| *known == suite);
-        own.map(|(_, kernel)| kernel)
-    }
-
-    /// The suites that run it, in words.
-    fn suites(self) -> String {
-        let own = SUITES.into_iter().filter(|(_, kernel)| *kernel == self);
-        let names: Vec<&str> = own.map(|(suite, _)| suite.name()).collect();
-        match names.as_slice() {
-            [one] => format!("suite {one} has"),
-            [first @ .., last] => format!("suites {} and {last} have", first.join(", ")),
-            [] => String::new(),
-        }
+/// The suites that run a kernel, in words.
+fn whose_it_is(kernel: Kernel) -> String {
+    let names: Vec<&str> = kernel.suites().map(Suite::name).collect();
+    match names.as_slice() {
+        [one] => format!("suite {one} has"),
+        [first @ .., last] => format!("suites {} and {last} have", first.join(", ")),
+        [] => String::new(),
     }
 }
 
@@ -206,9 +180,7 @@ impl<'a> Asked<'a> {
     fn new(args: &RunArgs, known: &'a Recipes) -> Self {
         let mut suites: Vec<(Kernel, &'static str)> = Vec::new();
         for suite in args.suites() {
-            let Some(kernel) = Kernel::of(suite) else {
-                continue;
-            };
+            let kernel = suite.kernel();
             if suites.iter().all(|(known, _)| *known != kernel) {
                 suites.push((kernel, suite.name()));
             }
@@ -250,7 +222,7 @@ impl<'a> Asked<'a> {
         if !is_taken && !is_passed_on {
             let suites: Vec<&str> = self.suites.iter().map(|&(_, suite)| suite).collect();
             let elsewhere =
-                owner.map_or_else(String::new, |kernel| format!(" ({})", kernel.suites()));
+                owner.map_or_else(String::new, |kernel| format!(" ({})", whose_it_is(kernel)));
             bail!(
                 "{flag}: suite {} has no variant '{pattern}'{elsewhere}; `ulpdrift variants` lists them",
                 suites.join(", ")
@@ -274,12 +246,8 @@ pub fn check(args: &RunArgs) -> anyhow::Result<()> {
     if !asks(Suite::Recombine) {
         return Ok(());
     }
-    for (flag, is_there) in [
-        ("--sweep", args.sweep.is_some()),
-        ("--crosscheck", args.crosscheck),
-    ] {
-        ensure!(
-            !is_there,
+    if let Some(flag) = args.own_table() {
+        bail!(
             "--suite recombine does not go with {flag}, which has a table of its own; drop one of the two"
         );
     }
@@ -289,9 +257,9 @@ pub fn check(args: &RunArgs) -> anyhow::Result<()> {
     );
     ensure!(
         args.recipes.is_none()
-            || SUITES
-                .into_iter()
-                .any(|(suite, kernel)| kernel != Kernel::Recombination && asks(suite)),
+            || suites
+                .iter()
+                .any(|suite| suite.kernel() != Kernel::Recombination),
         "--recipes holds variants of the mixing kernel and of the indexer, of which suite recombine runs fp32 alone; add --suite mix, or leave --recipes out"
     );
     Ok(())

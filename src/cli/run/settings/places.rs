@@ -12,16 +12,16 @@ use crate::{
 };
 
 /// The layers and sites asked for.
-pub(super) struct Places {
+pub struct Places {
     /// Ascending.
-    pub(super) layers: Vec<u32>,
+    pub layers: Vec<u32>,
     /// attn first.
-    pub(super) sites: Vec<Site>,
+    pub sites: Vec<Site>,
 }
 
 impl Places {
     /// A sweep that names none looks at the first layer's attn site.
-    pub(super) fn new(args: &RunArgs, checkpoint: &Checkpoint) -> anyhow::Result<Self> {
+    pub fn new(args: &RunArgs, checkpoint: &Checkpoint) -> anyhow::Result<Self> {
         let sites: BTreeSet<Site> = args
             .sites
             .iter()
@@ -51,7 +51,7 @@ impl Places {
     }
 
     /// The batch where none is named: what a file has of every site, else the default.
-    pub(super) fn batch(&self, inputs: &Inputs, activations: &Activations) -> usize {
+    pub fn batch(&self, inputs: &Inputs, activations: &Activations) -> usize {
         let recorded = match inputs {
             Inputs::File(_) => self
                 .iter()
@@ -64,7 +64,7 @@ impl Places {
 
     /// Reads the last token of every site: that one has too few is found out before an hour of
     /// measuring the others, not after.
-    pub(super) fn check_tokens(
+    pub fn check_tokens(
         &self,
         activations: &Activations,
         asked: Option<usize>,
@@ -111,7 +111,7 @@ fn layers(text: &str, present: &[u32]) -> anyhow::Result<Vec<u32>> {
 }
 
 /// `0-42`, or `0-3, 5` where there are gaps.
-pub(super) fn ranges(layers: &[u32]) -> String {
+pub fn ranges(layers: &[u32]) -> String {
     let mut spans: Vec<(u32, u32)> = Vec::new();
     for &layer in layers {
         match spans.last_mut() {

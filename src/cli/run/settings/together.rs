@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{bail, ensure};
 
-use crate::cli::run::args::{Format, RunArgs};
+use crate::cli::{outputs::Format, run::args::RunArgs};
 
 /// What a part, a run that is taken up again and a dump have no use for, or would get wrong.
 pub fn check_outputs(args: &RunArgs) -> anyhow::Result<()> {
@@ -38,18 +38,18 @@ pub fn check_outputs(args: &RunArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     for (flag, is_given) in [
-        ("--gate", args.gate.is_some()),
-        ("--baseline", args.baseline.is_some()),
-        ("--step-summary", args.step_summary),
+        ("--gate", args.output.gate.is_some()),
+        ("--baseline", args.output.baseline.is_some()),
+        ("--step-summary", args.output.step_summary),
     ] {
         ensure!(
             !is_given,
             "{flag} does not go with --part, which has some of the rows only; give it to `ulpdrift merge`"
         );
     }
-    let has_json = match &args.out {
-        Some(_) => args.format.is_empty() || args.format.contains(&Format::Json),
-        None => args.format == [Format::Json],
+    let has_json = match &args.output.out {
+        Some(_) => args.output.format.is_empty() || args.output.format.contains(&Format::Json),
+        None => args.output.format == [Format::Json],
     };
     ensure!(
         has_json,
@@ -60,10 +60,8 @@ pub fn check_outputs(args: &RunArgs) -> anyhow::Result<()> {
 
 /// A sweep and a crosscheck have tables of their own, without times.
 pub fn check_time(args: &RunArgs) -> anyhow::Result<()> {
-    let other = match (&args.sweep, args.crosscheck) {
-        (Some(_), _) => "--sweep",
-        (None, true) => "--crosscheck",
-        (None, false) => return Ok(()),
+    let Some(other) = args.own_table() else {
+        return Ok(());
     };
     ensure!(
         !args.time,
@@ -85,12 +83,7 @@ pub fn check_repeat(args: &RunArgs) -> anyhow::Result<()> {
     if repeat == 1 {
         return Ok(());
     }
-    let other = match (&args.sweep, args.crosscheck) {
-        (Some(_), _) => Some("--sweep"),
-        (None, true) => Some("--crosscheck"),
-        (None, false) => None,
-    };
-    if let Some(other) = other {
+    if let Some(other) = args.own_table() {
         bail!("--repeat does not go with {other}, which has no rows for it; drop one of the two");
     }
     let suites = args.suites();

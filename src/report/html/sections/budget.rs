@@ -2,7 +2,7 @@
 
 use maud::html;
 
-use super::{Section, count, legend, names_in, number};
+use super::{Section, count, legend, names_in};
 use crate::report::{
     Record, Report,
     html::{
@@ -215,7 +215,7 @@ impl<'a> Budget<'a> {
     fn median(&self, source: &str, measure: &str) -> Option<f64> {
         let rows = self.of(source);
         match rows.as_slice() {
-            [row] => number(&row.measures, measure),
+            [row] => row.measures.value(measure),
             rows => median(values(rows, measure)),
         }
     }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Section, count, number};
+use super::{Section, count};
 use crate::report::{
     GateOutcome, Record, Report,
     html::markup::{Table, case},
@@ -98,7 +98,7 @@ fn list(sentences: &[String]) -> Option<Markup> {
 /// Rows that no rounding explains, with what is wrong. Bugs that were built in on purpose have their own section.
 fn outside(report: &Report) -> Vec<(&Record, String)> {
     let fault = |record: &Record| {
-        let bound = number(&record.measures, "bound_ratio");
+        let bound = record.measures.value("bound_ratio");
         let bound = bound.filter(|ratio| ratio.is_nan() || *ratio > 1.0);
         let found = record.measures.certificates.filter(|found| *found > 0);
         let bound = bound.map(|ratio| {

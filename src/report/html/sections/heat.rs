@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use maud::html;
 
-use super::{Section, count, names_in, number};
+use super::{Section, count, names_in};
 use crate::report::{
     Record, Report,
     html::{
@@ -39,7 +39,7 @@ pub fn section(report: &Report) -> Option<Section> {
                 && row.key.layer == Some(layer)
                 && row.key.site.as_deref() == Some(site)
         };
-        number(&rows.iter().find(is_it)?.measures, "rel_l2")
+        rows.iter().find(is_it)?.measures.value("rel_l2")
     };
     let row = |name: &str, site: &str, is_first: bool| HeatRow {
         group: is_first.then(|| shorten(&printable(name), 30)),

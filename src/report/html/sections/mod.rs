@@ -20,7 +20,7 @@ use super::{
     plot::Look,
 };
 use crate::report::{
-    Measures, Record, Report,
+    Record, Report,
     number::count,
     printable,
     summary::{suite_rows, variants},
@@ -54,14 +54,9 @@ fn names_in<'a>(report: &'a Report, suite: &str) -> Vec<&'a str> {
     names
 }
 
-/// A measure as a number.
-fn number(measures: &Measures, name: &str) -> Option<f64> {
-    measures.get(name).map(|number| number.as_f64())
-}
-
 /// Pairs of a coordinate and a measure, in the order of the coordinate.
 fn points(rows: &[&Record], x: impl Fn(&Record) -> Option<f64>, measure: &str) -> Vec<(f64, f64)> {
-    let point = |row: &&Record| Some((x(row)?, number(&row.measures, measure)?));
+    let point = |row: &&Record| Some((x(row)?, row.measures.value(measure)?));
     let mut points: Vec<(f64, f64)> = rows.iter().filter_map(point).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     points

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::{Section, legend, number, points};
+use super::{Section, legend, points};
 use crate::report::{
     Key, Record, Report,
     html::{
@@ -119,7 +119,7 @@ fn table(caption: &str, rows: &[&Record]) -> Table {
             count(row.key.sms),
             row.key.tokens.to_string(),
             count(row.key.splits),
-            cell(number(&row.measures, "rel_l2"), |v| sci(v, 3)),
+            cell(row.measures.value("rel_l2"), |v| sci(v, 3)),
         ]
     };
     Table::new(caption, &head, 3).with_rows(rows.iter().map(line))

@@ -52,11 +52,8 @@ fn every_variant_lies_in_its_band() {
             "{variant}: {found:e}"
         );
         let worst = outcome.records.iter().filter(|r| r.key.variant == variant);
-        let ratios = worst.filter_map(|record| record.measures.get("bound_ratio"));
-        assert!(
-            ratios.map(|ratio| ratio.as_f64()).all(|ratio| ratio <= 1.0),
-            "{variant}"
-        );
+        let mut ratios = worst.filter_map(|record| record.measures.value("bound_ratio"));
+        assert!(ratios.all(|ratio| ratio <= 1.0), "{variant}");
     }
     let slope =
         |variant| mean(&values(&at(&outcome.records, variant, "mixes"), "slope")).expect("rows");
@@ -238,7 +235,7 @@ fn eps_outside_the_root_shows_in_small_streams_and_hides_in_others() {
             .iter()
             .filter(|row| row.key.fault.is_some() && row.key.stage.as_deref() == Some("mixes"));
         for row in of_fault {
-            let rel_l2 = row.measures.get("rel_l2").expect("rel_l2").as_f64();
+            let rel_l2 = row.measures.value("rel_l2").expect("rel_l2");
             assert!((low..high).contains(&rel_l2), "{} {rel_l2:e}", row.key);
         }
     }

@@ -9,9 +9,9 @@ use crate::{
         Class, Part, Record, Report, Verdict, WeightKind,
         number::sci,
         printable, reproduce, shell_word,
-        summary::{at_stage, median, suite_rows, values, worst},
+        summary::{at_stage, median, suite_rows, values},
     },
-    verdict::{VerdictLimits, is_sound},
+    verdict::{VerdictLimits, is_sound, row_behind},
 };
 
 /// Where a report that was not written could be.
@@ -77,7 +77,7 @@ fn failed(report: &Report, limits: &VerdictLimits) -> Option<String> {
     let verdicts = report.verdicts.iter();
     let judged = verdicts.filter(|verdict| verdict.verdict.is_unusable());
     let of_verdict = judged
-        .filter_map(|verdict| reason(report, verdict, limits))
+        .filter_map(|verdict| row_behind(&report.records, verdict, limits))
         .next();
     let is_bad = |record: &&Record| !is_sound(record, limits);
     let row = of_verdict.or_else(|| report.records.iter().find(is_bad));
@@ -92,32 +92,6 @@ fn failed(report: &Report, limits: &VerdictLimits) -> Option<String> {
     }
     let has_failed = failed.count() > 0 || !report.failures.is_empty();
     has_failed.then(|| "what fails stands above; --verbose adds every row".to_owned())
-}
-
-/// The row that a verdict of the worst two classes rests on.
-fn reason<'a>(report: &'a Report, verdict: &Verdict, limits: &VerdictLimits) -> Option<&'a Record> {
-    let suites = verdict.suites.iter();
-    let rows: Vec<&Record> = suites
-        .flat_map(|suite| suite_rows(&report.records, suite, &verdict.variant))
-        .collect();
-    let count = |row: &Record, measure| row.measures.get(measure).map_or(0.0, |n| n.as_f64());
-    let is_none = |row: &&&Record| {
-        ["nan_got", "inf_got", "class_mismatch"]
-            .into_iter()
-            .any(|measure| count(row, measure) > 0.0)
-    };
-    let beyond = |measure, limit| {
-        let high = worst(&rows, measure)?;
-        let is_within = high.value <= limit;
-        (!is_within).then_some(high.record)
-    };
-    rows.iter()
-        .find(is_none)
-        .copied()
-        .or_else(|| beyond("certificates", 0.0))
-        .or_else(|| beyond("bound_ratio", limits.bound_ratio))
-        .or_else(|| worst(&rows, "cosine").map(|low| low.record))
-        .or_else(|| rows.last().copied())
 }
 
 /// A gate that was asked for has the last word.

@@ -162,9 +162,7 @@ fn digits(before: &[u8], object: &[u8]) -> Vec<u8> {
         .chain_update(before)
         .chain_update(object)
         .finalize();
-    let bytes = digest.iter().take(DIGITS / 2);
-    let digits: String = bytes.map(|byte| format!("{byte:02x}")).collect();
-    digits.into_bytes()
+    hex::encode(&digest[..DIGITS / 2]).into_bytes()
 }
 
 /// Flushes a file to its disk. A file system that knows no such thing still has what a killed process wrote.

@@ -20,8 +20,11 @@ use std::{
 use half::bf16;
 use serde::Serialize;
 
-use super::{WeightKind, write::OutputDir};
-use crate::suite::tensors::{NamedTensor, Sink, Stored, Tensors, Values};
+use crate::{
+    files::write::OutputDir,
+    report::WeightKind,
+    suite::tensors::{NamedTensor, Sink, Stored, Tensors, Values},
+};
 
 /// Writes a file per place into a folder: `L3.attn.safetensors`. It replaces none, because they could be the very tensors
 /// that are measured.
@@ -178,14 +181,5 @@ fn data(tensor: &NamedTensor<'_>, out: &mut dyn Write) -> io::Result<()> {
             }
             out.write_all(&bytes)
         }),
-    }
-}
-
-/// Takes the tensors nowhere.
-pub struct NoDump;
-
-impl Sink for NoDump {
-    fn take(&mut self, _: &dyn Tensors) -> Result<(), String> {
-        Ok(())
     }
 }

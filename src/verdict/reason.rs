@@ -1,0 +1,38 @@
+//! From a verdict back to the row that it rests on.
+
+use super::VerdictLimits;
+use crate::report::{
+    Record, Verdict,
+    summary::{suite_rows, worst},
+};
+
+/// The row that a verdict of the worst two classes rests on; the row itself shows what is wrong.
+#[must_use]
+pub fn row_behind<'a>(
+    records: &'a [Record],
+    verdict: &Verdict,
+    limits: &VerdictLimits,
+) -> Option<&'a Record> {
+    let suites = verdict.suites.iter();
+    let rows: Vec<&Record> = suites
+        .flat_map(|suite| suite_rows(records, suite, &verdict.variant))
+        .collect();
+    let count = |row: &Record, measure| row.measures.value(measure).unwrap_or(0.0);
+    let is_none = |row: &&&Record| {
+        ["nan_got", "inf_got", "class_mismatch"]
+            .into_iter()
+            .any(|measure| count(row, measure) > 0.0)
+    };
+    let beyond = |measure, limit| {
+        let high = worst(&rows, measure)?;
+        let is_within = high.value <= limit;
+        (!is_within).then_some(high.record)
+    };
+    rows.iter()
+        .find(is_none)
+        .copied()
+        .or_else(|| beyond("certificates", 0.0))
+        .or_else(|| beyond("bound_ratio", limits.bound_ratio))
+        .or_else(|| worst(&rows, "cosine").map(|low| low.record))
+        .or_else(|| rows.last().copied())
+}
