@@ -24,7 +24,7 @@ use crate::{
     tensor_core::Arch,
 };
 
-pub use next::next;
+pub use next::{OnDisk, next};
 pub use selection::{MOST, SelectionError};
 
 /// A heading and what is said below it.

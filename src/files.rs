@@ -1,5 +1,5 @@
 //! Files: small ones that somebody else wrote, of which never more is read than they can rightly have; those that are
-//! written whole or not at all ([`write`]); and those that grow by whole lines ([`line_log`]).
+//! written whole or not at all ([`mod@write`]); and those that grow by whole lines ([`line_log`]).
 
 pub mod line_log;
 pub mod write;

@@ -28,7 +28,7 @@
 mod bugs;
 mod facts;
 mod failures;
-mod reason;
+mod of_report;
 mod soundness;
 
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ use facts::whereabouts;
 
 pub use bugs::{explain, judge_bugs};
 pub use failures::failures;
-pub use reason::row_behind;
+pub use of_report::{judged_again, row_behind};
 pub use soundness::{is_good, is_sound};
 
 /// The recipe whose own error is the yardstick of `exact`.

@@ -11,6 +11,7 @@
 use std::{
     ffi::OsString,
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -74,8 +75,8 @@ impl<'a> HubName<'a> {
             .ok_or_else(|| self.absent("neither HF_HOME nor HOME is set".to_owned()))?;
         let folder = format!("models--{}--{}", self.organisation, self.model);
         let repository = cache.path.join(&folder);
-        if !repository.is_dir() {
-            let there = match cache.path.is_dir() {
+        if !is_directory(&repository)? {
+            let there = match is_directory(&cache.path)? {
                 true => format!("{} has no {folder}", shown(&cache.path)),
                 false => format!("there is no {}", shown(&cache.path)),
             };
@@ -83,8 +84,8 @@ impl<'a> HubName<'a> {
         }
         let commit = self.commit(&repository)?;
         let path = repository.join("snapshots").join(&commit);
-        if !path.is_dir() {
-            let snapshots = listed(&repository.join("snapshots"));
+        if !is_directory(&path)? {
+            let snapshots = listed(snapshots(&repository.join("snapshots")));
             return Err(self.absent(format!(
                 "{} is commit {commit} there, whose snapshot is gone (snapshots in {}: {snapshots})",
                 self.revision,
@@ -97,7 +98,9 @@ impl<'a> HubName<'a> {
     /// The commit that the revision stands for.
     fn commit(&self, repository: &Path) -> Result<String, CheckpointError> {
         let reference = repository.join("refs").join(self.revision);
-        if let Ok(text) = fs::read_to_string(&reference) {
+        if is_file(&reference)? {
+            let text = fs::read_to_string(&reference)
+                .map_err(|error| CheckpointError::unreadable(&reference, &error))?;
             let commit = text.trim();
             if is_plain(commit) && commit.chars().all(|c| c.is_ascii_alphanumeric()) {
                 return Ok(commit.to_owned());
@@ -109,15 +112,15 @@ impl<'a> HubName<'a> {
             )));
         }
         let snapshots = repository.join("snapshots");
-        if snapshots.join(self.revision).is_dir() {
+        if is_directory(&snapshots.join(self.revision))? {
             return Ok(self.revision.to_owned());
         }
         Err(self.absent(format!(
             "{} has no revision {} (refs: {}; snapshots: {})",
             shown(repository),
             quoted(self.revision),
-            listed(&repository.join("refs")),
-            listed(&snapshots)
+            listed(references(&repository.join("refs"))),
+            listed(self::snapshots(&snapshots))
         )))
     }
 
@@ -143,13 +146,56 @@ fn is_plain(part: &str) -> bool {
     !part.is_empty() && !part.chars().all(|c| c == '.') && !part.contains(['/', '\\', '\0'])
 }
 
-/// What is in a directory, for a message.
-fn listed(directory: &Path) -> String {
-    const FEW: usize = 5;
+fn is_directory(path: &Path) -> Result<bool, CheckpointError> {
+    Ok(looked_at(path)?.is_some_and(|there| there.is_dir()))
+}
+
+fn is_file(path: &Path) -> Result<bool, CheckpointError> {
+    Ok(looked_at(path)?.is_some_and(|there| there.is_file()))
+}
+
+/// What is there, if anything is; that somebody may not look is an error.
+fn looked_at(path: &Path) -> Result<Option<fs::Metadata>, CheckpointError> {
+    match fs::metadata(path) {
+        Ok(there) => Ok(Some(there)),
+        Err(error) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
+            _ => Err(CheckpointError::unreadable(path, &error)),
+        },
+    }
+}
+
+/// The names of references below a directory: `main`, `refs/pr/1`.
+fn references(directory: &Path) -> Vec<String> {
+    /// More directories below each other than any hub makes.
+    const DEEPEST: usize = 8;
+    let mut names = Vec::new();
+    let mut left = vec![(directory.to_owned(), String::new(), 0)];
+    while let Some((directory, before, depth)) = left.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = format!("{before}{}", entry.file_name().to_string_lossy());
+            match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                true if depth < DEEPEST => left.push((entry.path(), format!("{name}/"), depth + 1)),
+                true => {}
+                false => names.push(name),
+            }
+        }
+    }
+    names
+}
+
+/// The snapshots in a directory.
+fn snapshots(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .map(|entry| quoted(&entry.file_name().to_string_lossy()))
-        .collect();
+    entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Names, for a message.
+fn listed(names: Vec<String>) -> String {
+    const FEW: usize = 5;
+    let mut names: Vec<String> = names.iter().map(|name| quoted(name)).collect();
     names.sort();
     let more = names.len().saturating_sub(FEW);
     names.truncate(FEW);

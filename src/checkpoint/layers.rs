@@ -67,6 +67,15 @@ pub(super) fn evidence(found: &Found) -> Option<Evidence<'_>> {
     })
 }
 
+/// The layers that have some hyper-connection.
+fn with_hc(found: &Found) -> BTreeSet<u32> {
+    let tensors = found.tensors.values();
+    tensors
+        .filter(|located| located.group == Group::Hc)
+        .filter_map(|located| located.layer)
+        .collect()
+}
+
 /// Checks every hyper-connection tensor's shape and type; returns the complete layers.
 pub(super) fn complete(
     source: &str,
@@ -74,14 +83,8 @@ pub(super) fn complete(
     found: &mut Found,
     strictness: Strictness,
 ) -> Result<Vec<u32>, CheckpointError> {
-    let layers: BTreeSet<u32> = found
-        .tensors
-        .values()
-        .filter(|located| located.group == Group::Hc)
-        .filter_map(|located| located.layer)
-        .collect();
     let mut complete = Vec::new();
-    for layer in layers {
+    for layer in with_hc(found) {
         let missing = missing_parts(found, layer);
         let checked = if missing.is_empty() {
             check_shapes(model, found, layer)
@@ -128,10 +131,11 @@ pub(super) fn missing_parts(found: &Found, layer: u32) -> Vec<String> {
         .collect()
 }
 
-/// A note if the model has layers that this checkpoint has not.
-pub(super) fn note_absent(model: &Model, layers: &[u32]) -> Option<String> {
+/// A note if the model has layers of which this checkpoint has nothing.
+pub(super) fn note_absent(model: &Model, found: &Found) -> Option<String> {
+    let here = with_hc(found);
     let absent: Vec<u32> = (0..model.layers as u32)
-        .filter(|l| !layers.contains(l))
+        .filter(|layer| !here.contains(layer))
         .collect();
     (!absent.is_empty()).then(|| {
         format!(
@@ -143,7 +147,8 @@ pub(super) fn note_absent(model: &Model, layers: &[u32]) -> Option<String> {
 }
 
 /// Ascending layers as `0-3, 7`.
-pub(super) fn ranges(layers: &[u32]) -> String {
+#[must_use]
+pub fn ranges(layers: &[u32]) -> String {
     let mut text = String::new();
     let mut rest = layers;
     while let Some(&first) = rest.first() {

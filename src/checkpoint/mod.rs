@@ -64,6 +64,7 @@ pub use head::HeadWeights;
 pub use indexer::IndexerWeights;
 pub use indexer_model::IndexerModel;
 pub use inventory::{Inventory, Item};
+pub use layers::ranges;
 pub use matrix::{Fp8Blocks, Linear};
 pub use names::Group;
 pub(crate) use names::{IDS_SUFFIX, ROWS_SUFFIX, TOKENS_SUFFIX, is_embedding, is_mtp};
@@ -188,7 +189,7 @@ impl Checkpoint {
         };
         let layers = layers::complete(&source, &model, &mut found, strictness)?;
         model.notes.append(&mut found.problems);
-        model.notes.extend(layers::note_absent(&model, &layers));
+        model.notes.extend(layers::note_absent(&model, &found));
         Ok(Self {
             source,
             kind,

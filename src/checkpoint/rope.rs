@@ -11,6 +11,8 @@
 //! `original_max_position_embeddings` positions, not at all where it turns more than `beta_fast` times, and in part
 //! between; amplitudes stay 1.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use super::{CheckpointError, config::Reader, error::quoted};
@@ -37,6 +39,21 @@ pub struct Yarn {
     pub beta_fast: f64,
     /// Turns within them up to which a pair gets the whole factor.
     pub beta_slow: f64,
+}
+
+/// In words.
+impl fmt::Display for Rope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} dimensions, theta {}, ", self.dims, self.theta)?;
+        match self.yarn {
+            None => f.write_str("no YaRN"),
+            Some(yarn) => write!(
+                f,
+                "YaRN of factor {} over {} positions, beta {} and {}",
+                yarn.factor, yarn.original_positions, yarn.beta_fast, yarn.beta_slow
+            ),
+        }
+    }
 }
 
 impl Yarn {

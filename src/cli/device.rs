@@ -3,9 +3,21 @@
 use std::path::Path;
 
 use anyhow::{bail, ensure};
+use clap::ValueEnum;
 
-use super::{cuda_error, print, run::args::BackendChoice, sentence};
+use super::{cuda_error, print, sentence};
 use crate::{backend::cuda::error::CudaError, tensor_core::Arch};
+
+/// Which backend is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackendChoice {
+    /// The device if one answers, else the emulator; the output says which.
+    Auto,
+    /// The bit-exact emulator, on the CPU.
+    Emulate,
+    /// The kernels on a CUDA device; exit 3 where there is none.
+    Cuda,
+}
 
 /// The flags that name a device and its compiler.
 pub struct DeviceFlags<'a> {
@@ -64,7 +76,7 @@ impl DeviceChoice<'_> {
                     "--backend emulate does not go with {}, which only a device can do; leave out the one or the other",
                     self.device_only.join(", ")
                 );
-                self.emulate("--backend emulate takes no device")
+                self.emulate("the emulator takes no device")
             }
             BackendChoice::Cuda => Some(open()?),
             BackendChoice::Auto if !self.device_only.is_empty() => Some(open()?),

@@ -1,6 +1,10 @@
 //! `ulpdrift gate`: does a report stay within its limits?
 
-use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
@@ -43,12 +47,20 @@ pub struct GateArgs {
     /// How the outcome is written
     #[arg(long, value_enum, default_value_t = GateFormat::Text)]
     pub format: GateFormat,
-    /// Where it is written, whole or not at all, instead of to the terminal
+    /// Where it is written, whole or not at all; - for the terminal, the default
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Add the outcome as Markdown to the file that GITHUB_STEP_SUMMARY names
     #[arg(long)]
     pub step_summary: bool,
+}
+
+impl GateArgs {
+    /// The file to write.
+    fn file(&self) -> Option<&Path> {
+        let file = self.output.as_deref();
+        file.filter(|file| *file != Path::new("-"))
+    }
 }
 
 /// What the outcome of a gate is written as.
@@ -75,7 +87,7 @@ pub fn run(args: &GateArgs) -> anyhow::Result<ExitCode> {
     let summary = args.step_summary.then(StepSummary::find).transpose()?;
     let checked = check(args)?;
     let bytes = match args.format {
-        GateFormat::Text if args.output.is_none() => print::as_shown(&checked.text).into_bytes(),
+        GateFormat::Text if args.file().is_none() => print::as_shown(&checked.text).into_bytes(),
         GateFormat::Text => style::plain(&checked.text).into_bytes(),
         GateFormat::Md => markdown::render(&checked.report).into_bytes(),
         GateFormat::Junit => {
@@ -92,7 +104,7 @@ pub fn run(args: &GateArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn deliver(args: &GateArgs, bytes: &[u8]) -> anyhow::Result<()> {
-    match &args.output {
+    match args.file() {
         None => print::bytes(bytes),
         Some(path) => {
             write_whole(path, |out| out.write_all(bytes))?;
@@ -122,17 +134,9 @@ fn check(args: &GateArgs) -> anyhow::Result<Checked> {
     text.push_str(&describe(&outcomes));
     // From the rows, not from what the report says of itself: a row cannot be left out of that.
     let limits = gates.verdict_limits();
-    let verdicts = verdict::judge(
-        &report.records,
-        &report.non_finite,
-        &report.records,
-        &limits,
-    );
     let report = Report {
         gates: outcomes,
-        verdicts,
-        failures: verdict::failures(&report.records),
-        ..report
+        ..verdict::judged_again(report, &limits)
     };
     text.push_str(&judged(&report, gates.own_verdict_limits()));
     let is_good = !report.gates.is_empty() && verdict::is_good(&report, &limits);

@@ -1,4 +1,4 @@
-//! The thresholds and the baseline that a command applies to the report that it has made.
+//! The thresholds and the baseline that a command applies to a report.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::{
     verdict::VerdictLimits,
 };
 
-/// Both, read before anything is computed.
+/// Both, read.
 pub struct Gates {
     thresholds: Option<Thresholds>,
     baseline: Option<Report>,

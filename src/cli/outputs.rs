@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 
 use super::{gate, print, step_summary::StepSummary};
 use crate::{
-    explain,
+    explain::{self, OnDisk},
     files::write::{Content, OutputDir},
     job::dump::{Dump, Origin, Written},
     report::{Report, csv, html, json, junit, markdown, table},
@@ -194,17 +194,12 @@ impl<'a> Outputs<'a> {
                 render(format, report, &mut bytes)?;
                 print::bytes(&bytes)
             }
-            (None, None) => print::result(&self.text(report, limits, None)),
-            (Some(dir), _) => {
-                let json = self.formats.contains(&Format::Json);
-                let json = json.then(|| dir.join(JSON));
-                print::result(&self.text(report, limits, json.as_deref()))
-            }
+            _ => print::result(&self.text(report, limits)),
         }
     }
 
     /// What the terminal shows, painted.
-    fn text(&self, report: &Report, limits: &VerdictLimits, json: Option<&Path>) -> String {
+    fn text(&self, report: &Report, limits: &VerdictLimits) -> String {
         let layout = table::Layout {
             width: print::width(),
             verbose: self.wanted.verbose,
@@ -215,7 +210,14 @@ impl<'a> Outputs<'a> {
             text.push('\n');
             text.push_str(&gate::describe(&report.gates));
         }
-        if let Some(next) = explain::next(report, limits, json) {
+        let folder = self.wanted.args.out.as_deref();
+        let has_json = self.formats.contains(&Format::Json);
+        let json = folder.filter(|_| has_json).map(|folder| folder.join(JSON));
+        let on_disk = OnDisk {
+            has_folder: folder.is_some(),
+            json: json.as_deref(),
+        };
+        if let Some(next) = explain::next(report, limits, on_disk) {
             text.push_str(&format!("\n{next}\n"));
         }
         text

@@ -1,5 +1,5 @@
 //! The last line of a run's table: what to do next, by what the report holds. Every command in it can be run as it is
-//! (but for CHECKPOINT, which only the reader knows).
+//! but for what only the reader knows: CHECKPOINT, DIR, and the reports of the other parts.
 
 use std::path::Path;
 
@@ -42,11 +42,20 @@ const KERNELS: [Kernel; 3] = [
     },
 ];
 
-/// The line, without a newline; nothing where there is nothing to say. `json` is the report's own file, if it was
-/// written.
-pub fn next(report: &Report, limits: &VerdictLimits, json: Option<&Path>) -> Option<String> {
+/// What is on the disk of a report.
+#[derive(Clone, Copy, Debug)]
+pub struct OnDisk<'a> {
+    /// Whether there is a folder, in which the finished cases of an interrupted run are kept.
+    pub has_folder: bool,
+    /// The report as JSON.
+    pub json: Option<&'a Path>,
+}
+
+/// The line, without a newline; nothing where there is nothing to say.
+pub fn next(report: &Report, limits: &VerdictLimits, on_disk: OnDisk<'_>) -> Option<String> {
+    let json = on_disk.json;
     let advice = failed(report, limits)
-        .or_else(|| report.part.as_ref().map(|part| complete(part, json)))
+        .or_else(|| report.part.as_ref().map(|part| complete(part, on_disk)))
         .or_else(|| passed(report))
         .or_else(|| made_up(report))
         .or_else(|| degraded(report))
@@ -55,10 +64,10 @@ pub fn next(report: &Report, limits: &VerdictLimits, json: Option<&Path>) -> Opt
 }
 
 /// How a part of a run comes to a whole one.
-fn complete(part: &Part, json: Option<&Path>) -> String {
-    let is_kept = json.is_some();
+fn complete(part: &Part, on_disk: OnDisk<'_>) -> String {
+    let OnDisk { has_folder, json } = on_disk;
     if !part.missing.is_empty() {
-        return match is_kept {
+        return match has_folder {
             true => "the same command with --resume goes on where this run was interrupted",
             false => "with --out DIR, --resume can go on where a run was interrupted",
         }
@@ -175,7 +184,10 @@ mod tests {
     use super::*;
     use crate::{
         measure::value::Value,
-        report::{GateOutcome, Records, fixtures},
+        report::{
+            GateOutcome, Records, fixtures,
+            part::{CaseName, Head, Share},
+        },
         verdict::judge,
     };
 
@@ -189,7 +201,11 @@ mod tests {
     }
 
     fn advice(report: &Report, json: Option<&str>) -> Option<String> {
-        next(report, &VerdictLimits::default(), json.map(Path::new))
+        let on_disk = OnDisk {
+            has_folder: json.is_some(),
+            json: json.map(Path::new),
+        };
+        next(report, &VerdictLimits::default(), on_disk)
     }
 
     fn good() -> Report {
@@ -228,6 +244,37 @@ mod tests {
             "Next: keep it: run again with --out report"
         );
         assert_eq!(advice(&report, Some("report.json")), None);
+    }
+
+    #[test]
+    fn an_interrupted_run_goes_on_where_its_cases_are_kept() {
+        let report = fixtures::mix_report();
+        let part = Part {
+            share: Share::WHOLE,
+            head: Head {
+                tool: report.tool,
+                run: report.run,
+                flags: Default::default(),
+                fingerprints: Default::default(),
+                recipes: report.recipes,
+                skipped: Vec::new(),
+                cases: Vec::new(),
+            },
+            finished: Vec::new(),
+            missing: vec![CaseName {
+                suite: "mix".to_owned(),
+                place: "L0.attn".to_owned(),
+            }],
+        };
+        let said = |has_folder| {
+            let on_disk = OnDisk {
+                has_folder,
+                json: None,
+            };
+            complete(&part, on_disk)
+        };
+        assert!(said(true).starts_with("the same command with --resume"));
+        assert!(said(false).starts_with("with --out DIR, --resume"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
     os::unix::fs::MetadataExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -39,6 +39,7 @@ pub enum LineLogError {
 /// A log that is being written by this process and no other.
 #[derive(Debug)]
 pub struct LineLog {
+    path: PathBuf,
     file: File,
     /// The digits of the last line.
     last: Vec<u8>,
@@ -58,8 +59,12 @@ impl LineLog {
             let why = format!("it has more than {most} bytes");
             return Err(LineLogError::Other(why));
         }
-        let last = Vec::new();
-        Ok((Self { file, last }, text))
+        let log = Self {
+            path: path.to_owned(),
+            file,
+            last: Vec::new(),
+        };
+        Ok((log, text))
     }
 
     /// Keeps this beginning of what it holds, whole lines, and goes on behind them.
@@ -73,6 +78,12 @@ impl LineLog {
             .to_vec();
         self.last.pop();
         self.cut(kept.len() as u64)
+    }
+
+    /// Whether it still stands under its name; somebody may have removed or replaced it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        leads_to(&self.path, &self.file)
     }
 
     fn cut(&mut self, bytes: u64) -> io::Result<()> {

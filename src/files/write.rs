@@ -11,7 +11,7 @@
 
 use std::{
     ffi::OsStr,
-    fs::{self, File},
+    fs::{self, File, OpenOptions},
     io::{self, BufRead, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
 };
@@ -146,7 +146,8 @@ impl OutputDir {
     /// a disk that fills up does not leave one of this run beside one of the run before.
     ///
     /// # Errors
-    /// If one cannot be written; the folder is then as it was.
+    /// If one cannot be written; the folder is then as it was, unless it was a name that could not be taken behind
+    /// others that were.
     pub fn write_all<C: Content>(&mut self, files: &[C]) -> Result<Vec<PathBuf>, WriteError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -181,7 +182,8 @@ impl Drop for OutputDir {
     }
 }
 
-/// Writes one file, whole or not at all. The folder must exist.
+/// Writes one file, whole or not at all. The folder must exist. A link stays one, to what is written; a pipe or a device
+/// is written into, since it cannot be replaced by a file.
 ///
 /// # Errors
 /// If it cannot be written; the file is then as it was, and no temporary one is left.
@@ -189,8 +191,28 @@ pub fn write_whole(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), WriteError> {
-    remove_abandoned(folder_of(path));
-    replace(path, content)
+    let failed = |source| WriteError::File {
+        path: path.to_owned(),
+        source,
+    };
+    if fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir()) {
+        return write_into(path, content).map_err(failed);
+    }
+    let target = match path.is_symlink() {
+        true => fs::canonicalize(path).map_err(failed)?,
+        false => path.to_owned(),
+    };
+    remove_abandoned(folder_of(&target));
+    replace(&target, content)
+}
+
+fn write_into(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut out = BufWriter::new(OpenOptions::new().write(true).open(path)?);
+    content(&mut out)?;
+    out.flush()
 }
 
 fn replace(

@@ -415,13 +415,12 @@ fn check_verdict(limits: &VerdictLimits) -> Result<(), Problem> {
         bound_ratio,
         noise_kept_at_2k,
     } = *limits;
-    const ANY: f64 = f64::MAX;
     for (name, value, possible, reason) in [
         (
             "noise_cosine_gap",
             noise_cosine_gap,
-            0.0..=ANY,
-            "a gap is finite, and 0 or more",
+            0.0..=2.0,
+            "a cosine gap is from 0 to 2",
         ),
         (
             "broken_cosine",
@@ -432,7 +431,7 @@ fn check_verdict(limits: &VerdictLimits) -> Result<(), Problem> {
         (
             "bound_ratio",
             bound_ratio,
-            0.0..=ANY,
+            0.0..=f64::MAX,
             "a share of the bound is finite, and 0 or more",
         ),
         (

@@ -69,6 +69,12 @@ impl Address {
         if authority.as_str().contains('@') {
             return Err("it holds a user or a password");
         }
+        // What is no port number is not to be taken for none.
+        let port = authority.as_str().rsplit_once(':').map(|(_, port)| port);
+        let has_port = port.is_some_and(|port| !port.is_empty() && !port.ends_with(']'));
+        if has_port && authority.port_u16().is_none_or(|port| port == 0) {
+            return Err("its port is not a number from 1 to 65535");
+        }
         Ok(Self {
             secure,
             host: authority.host().to_ascii_lowercase(),
@@ -102,7 +108,11 @@ impl Address {
                 ..self.clone()
             });
         }
-        let next = Self::parse(location)?;
+        let scheme = if self.secure { "https" } else { "http" };
+        let next = match location.strip_prefix("//") {
+            Some(host) => Self::parse(&format!("{scheme}://{host}"))?,
+            None => Self::parse(location)?,
+        };
         if self.secure && !next.secure {
             return Err("it leads from https to http");
         }
@@ -214,6 +224,10 @@ mod tests {
         assert_eq!(address.to_string(), "https://storage.example:8443/a/b");
         assert_eq!(format!("{address:?}"), "https://storage.example:8443/a/b");
         assert!(address.whole().ends_with("?Signature=secret"));
+        let of_port = |text| Address::parse(text).expect("one").port;
+        assert_eq!(of_port("http://[::1]/"), 80);
+        assert_eq!(of_port("http://[::1]:8080/"), 8080);
+        assert_eq!(of_port("http://x:/"), 80);
         for wrong in [
             "ftp://x/y",
             "x",
@@ -221,6 +235,9 @@ mod tests {
             "https://user:word@x/y",
             "https://",
             "http://a b/",
+            "http://a:99999/",
+            "http://a:0/",
+            "http://a:b/",
         ] {
             assert!(Address::parse(wrong).is_err(), "{wrong:?}");
         }
@@ -250,9 +267,15 @@ mod tests {
             .follow("https://hub.example:444/b")
             .expect("another port");
         assert!(!next.same_origin(&address));
+        let next = address
+            .follow("//cdn.example/b")
+            .expect("another host, by the same scheme");
+        assert_eq!(next.whole(), "https://cdn.example/b");
         for refused in [
             "http://hub.example/b",
-            "//cdn.example/b",
+            "https://hub.example:99999/b",
+            "//",
+            "//user@cdn.example/b",
             "b",
             "file:///etc/passwd",
             "",

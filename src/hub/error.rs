@@ -210,6 +210,17 @@ pub enum HubError {
         /// What differs.
         found: String,
     },
+    /// Where the parts would be kept is something that is none of ours to remove.
+    #[error(
+        "{} is {found}, and the parts of this fetch would be kept there; move it away, or name another --out",
+        .part.display()
+    )]
+    PartTaken {
+        /// Where the parts would be kept.
+        part: PathBuf,
+        /// What is there.
+        found: &'static str,
+    },
     /// Two fetches at once.
     #[error("{} is in use by another fetch; let it end first", .part.display())]
     InUse {
@@ -217,7 +228,7 @@ pub enum HubError {
         part: PathBuf,
     },
     /// The disk does not take it.
-    #[error("cannot write {}: {reason}; what is complete is kept: run the same command again to continue", .path.display())]
+    #[error("cannot write {}: {reason}; put that right and run the same command again, which goes on with what is complete", .path.display())]
     Disk {
         /// The file.
         path: PathBuf,

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -17,7 +18,7 @@ use super::{
 use crate::files::line_log::{self, LineLog, LineLogError, Lines};
 
 /// Changes whenever an unfinished fetch of an older version could not be finished.
-const LAYOUT: u32 = 2;
+const LAYOUT: u32 = 3;
 
 /// What a fetch is of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +37,8 @@ pub(super) struct SmallFile {
     /// None if the repository has no such file.
     pub(super) identity: Option<Identity>,
     pub(super) checked: Checked,
+    /// Of its bytes; none if there are none.
+    pub(super) sha256: Option<String>,
 }
 
 /// A shard whose header was fetched.
@@ -114,11 +117,36 @@ impl Subject {
     }
 }
 
+/// Refuses what somebody else keeps where the parts of a fetch go: they are removed in the end.
+fn require_own(part: &Path, journal: &Path) -> Result<(), HubError> {
+    let taken = |found| HubError::PartTaken {
+        part: part.to_owned(),
+        found,
+    };
+    let there = match fs::symlink_metadata(part) {
+        Ok(there) => there,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(HubError::disk(part)(error)),
+    };
+    if !there.is_dir() {
+        return Err(taken(match there.is_symlink() {
+            true => "a link",
+            false => "no directory",
+        }));
+    }
+    let mut entries = fs::read_dir(part).map_err(HubError::disk(part))?;
+    match entries.next().is_none() || fs::symlink_metadata(journal).is_ok() {
+        true => Ok(()),
+        false => Err(taken("a directory with files in it that are of no fetch")),
+    }
+}
+
 impl Journal {
     /// Opens the journal in the directory `part`, or begins one.
     pub(super) fn open(part: &Path, subject: &Subject) -> Result<Self, HubError> {
         let path = part.join("journal");
         let disk = HubError::disk(&path);
+        require_own(part, &path)?;
         fs::create_dir_all(part).map_err(HubError::disk(part))?;
         let other = |found: String| HubError::OtherFetch {
             part: part.to_owned(),

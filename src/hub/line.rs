@@ -153,7 +153,7 @@ impl Trying<'_> {
             true => self.line.back_off.patience,
             false => self.line.back_off.patience.min(FIRST_PATIENCE),
         };
-        if since.elapsed() + pause > patience {
+        if since.elapsed().saturating_add(pause) > patience {
             let why = match asked {
                 Some(asked) => format!("{why} and asks to wait {} s", asked.as_secs()),
                 None => why.to_owned(),

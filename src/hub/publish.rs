@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    io::Write,
     path::Path,
 };
 
@@ -34,7 +35,9 @@ pub(super) fn publish(
     if sources.config.identity.is_some() {
         let name = &sources.config.name;
         let (from, to) = (fetch.source().join(name), content.join(name));
-        fs::copy(&from, &to).map_err(HubError::disk(&to))?;
+        fs::copy(&from, &to)
+            .and_then(|_| File::open(&to)?.sync_all())
+            .map_err(HubError::disk(&to))?;
     }
     let provenance = Provenance::new(fetch, sources, shards);
     write_json(&content.join(PROVENANCE), &provenance)?;
@@ -87,7 +90,12 @@ fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), HubError
     let disk = HubError::disk(path);
     let mut text = serde_json::to_string_pretty(value).map_err(|error| disk(error.into()))?;
     text.push('\n');
-    fs::write(path, text).map_err(disk)
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(disk)
 }
 
 /// Makes the names in a directory last.

@@ -1,18 +1,21 @@
 //! The small files of a repository: the index, from which it follows what is wanted of which shard, and the
 //! configuration.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use super::{
     HubError,
     fetch::{Fetch, Wanted},
-    identity::Checked,
+    identity::{Checked, sha256},
     journal::SmallFile,
     remote::Remote,
 };
-use crate::checkpoint::{
-    config::{self, Config},
-    index::{self, Index},
+use crate::{
+    checkpoint::{
+        config::{self, Config},
+        index::{self, Index},
+    },
+    files,
 };
 
 /// The configuration's file name.
@@ -72,11 +75,11 @@ fn small_file(
     fetch: &Fetch<'_>,
     name: &str,
     largest: u64,
-    read: impl Fn(&std::path::Path) -> Result<(), crate::checkpoint::CheckpointError>,
+    read: impl Fn(&Path) -> Result<(), crate::checkpoint::CheckpointError>,
 ) -> Result<SmallFile, HubError> {
     let path = fetch.source().join(name);
     if let Some(known) = fetch.journal.small.get(name)
-        && (known.identity.is_none() || path.exists())
+        && is_kept(&path, largest, known)
     {
         return Ok(known.clone());
     }
@@ -84,6 +87,7 @@ fn small_file(
         name: name.to_owned(),
         identity: None,
         checked: Checked::No,
+        sha256: None,
     };
     match Remote::new(fetch.line, fetch.commit, name, None).whole(largest) {
         Ok(whole) => {
@@ -97,6 +101,7 @@ fn small_file(
                         kind: kind.name(),
                     })?;
             fs::write(&path, &whole.bytes).map_err(HubError::disk(&path))?;
+            file.sha256 = Some(sha256(&whole.bytes));
             read(&path).map_err(|error| fetch.defect(error))?;
             file.identity = Some(whole.identity);
         }
@@ -106,4 +111,12 @@ fn small_file(
     }
     fetch.journal.note_small(&file)?;
     Ok(file)
+}
+
+/// Whether a file that was fetched before still has the bytes that were checked then.
+fn is_kept(path: &Path, largest: u64, known: &SmallFile) -> bool {
+    match &known.sha256 {
+        None => known.identity.is_none(),
+        Some(before) => files::read(path, largest).is_ok_and(|bytes| sha256(&bytes) == *before),
+    }
 }

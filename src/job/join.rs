@@ -14,7 +14,7 @@ use crate::{
         Host, Report,
         part::{CaseName, Finished, Head, Part, Share, some},
     },
-    verdict::VerdictLimits,
+    verdict::{self, VerdictLimits},
 };
 
 /// A report and where it came from.
@@ -127,7 +127,12 @@ pub fn join(mut sources: Vec<Source>, limits: &VerdictLimits) -> Result<Report, 
     if let [Source { report, .. }] = sources.as_slice()
         && report.part.is_none()
     {
-        return Ok(sources.remove(0).report);
+        let report = sources.remove(0).report;
+        // It has reached its verdicts, by the usual limits.
+        return Ok(match *limits == VerdictLimits::default() {
+            true => report,
+            false => verdict::judged_again(report, limits),
+        });
     }
     let hosts = sources.iter().map(|source| source.report.host.clone());
     let host = together(hosts.collect());

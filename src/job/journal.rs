@@ -250,10 +250,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Where it is, if anything is finished: it stays then.
+    /// Where it is, if anything is finished: it stays then, unless somebody has removed it.
     #[must_use]
     pub fn kept(&self) -> Option<&Path> {
-        (self.cases > 0).then_some(self.path.as_path())
+        (self.cases > 0 && self.log.is_there()).then_some(self.path.as_path())
     }
 
     /// Removes it: the report is written, and has everything.
@@ -265,7 +265,7 @@ impl Journal {
 impl Drop for Journal {
     /// One that has nothing to keep goes.
     fn drop(&mut self) {
-        if self.cases == 0 {
+        if self.cases == 0 && self.log.is_there() {
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -284,3 +284,23 @@ fn the_only_part_is_the_whole() {
         whole(&ALL)
     );
 }
+
+/// A thresholds file moves the verdicts of such a report as it does those of parts.
+#[test]
+fn the_only_part_is_judged_by_the_limits_given() {
+    let limits = VerdictLimits {
+        noise_cosine_gap: 0.0,
+        ..VerdictLimits::default()
+    };
+    let lone = Source {
+        name: "p1.json".to_owned(),
+        report: whole(&ALL),
+    };
+    let parts = vec![
+        part(1, 2, &["L0.attn", "L0.ffn"], &[]),
+        part(2, 2, &["L1.attn", "L1.ffn"], &[]),
+    ];
+    let judged = join(vec![lone], &limits).unwrap().verdicts;
+    assert_eq!(judged, join(parts, &limits).unwrap().verdicts);
+    assert_ne!(judged, whole(&ALL).verdicts);
+}

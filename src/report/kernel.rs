@@ -15,6 +15,9 @@ pub enum Kernel {
 }
 
 impl Kernel {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Mixing, Self::Recombination, Self::Indexer];
+
     /// The kernel that a suite looks at.
     #[must_use]
     pub fn of(suite: &str) -> Self {

@@ -2,7 +2,7 @@
 //!
 //! [`Report`] is the one result model: a header that says what ran on what, flat [`Record`]s, and
 //! the conclusions drawn from them. Every format is a pure function of it. Nothing here measures,
-//! decides or touches the terminal ([`style`] says what has which colour there); only [`mod@write`] touches files.
+//! decides or touches the terminal ([`style`] says what has which colour there); only [`json`] reads a file.
 
 pub mod csv;
 mod diagnosis;
@@ -49,7 +49,7 @@ pub use measures::{Better, Measures};
 pub use outcome::{Breach, Class, GateOutcome, Improvement, Verdict};
 pub use part::Part;
 pub use record::{DuplicateKey, Key, Record, Records};
-pub use reproduce::{reproduce, reproduce_timed, shell_word};
+pub use reproduce::{repeats, reproduce, reproduce_timed, shell_word};
 
 /// Version of the JSON layout. It grows with every change of a name or a meaning, additions
 /// included, because readers refuse what they do not know.

@@ -140,7 +140,7 @@ fn repeated(report: &Report, key: &Key, repeat_flags: &[String]) -> Vec<String> 
             ("--time", _) => key.suite == "mix",
             ("--queries", _) => is_indexing,
             ("--topk", _) => is_indexing && key.k.is_none(),
-            ("--repeat", _) => key_repeats(key),
+            ("--repeat", _) => repeats(&key.suite),
             ("--allow-nonfinite", _) => true,
             // No run asks to repeat another.
             _ => false,
@@ -154,12 +154,10 @@ fn repeated(report: &Report, key: &Key, repeat_flags: &[String]) -> Vec<String> 
     words
 }
 
-/// Whether the suite of a row runs its cases as often as it is told.
-fn key_repeats(key: &Key) -> bool {
-    matches!(
-        key.suite.as_str(),
-        "mix" | "recombine" | "chain" | "indexer"
-    )
+/// Whether a suite runs its cases as often as it is told.
+#[must_use]
+pub fn repeats(suite: &str) -> bool {
+    matches!(suite, "mix" | "recombine" | "chain" | "indexer")
 }
 
 /// The same where the row's time is wanted: on a device, which takes it.

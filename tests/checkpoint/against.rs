@@ -56,11 +56,22 @@ fn a_cast_to_bf16_moves_the_mixes_and_nothing_else() {
     let a = directory.spec("ckpt");
     let (code, text, _) = against(&a, &b, &[]);
     assert_eq!(code, 0);
-    let summary = text
+    let sites: Vec<Vec<&str>> = text
         .lines()
-        .find(|line| line.starts_with("B's weights move the mixes of"));
-    let moved: f64 = summary.unwrap().split(' ').nth(8).unwrap().parse().unwrap();
-    assert!((1e-3..2.5e-3).contains(&moved), "{moved}");
+        .skip_while(|line| !line.starts_with("site "))
+        .skip(1)
+        .take_while(|line| line.starts_with('L'))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(sites.len(), 8, "{text}");
+    for site in &sites {
+        let moved: f64 = site[1].parse().unwrap();
+        assert!((1e-3..2.5e-3).contains(&moved), "{moved}");
+    }
+    let (worst, comb) = (sites[0][0], sites[0][5]);
+    let summary =
+        format!("B's weights move comb of {worst} by {comb} rel_l2, the most of 8 sites.");
+    assert!(text.contains(&summary), "{text}");
     let rows: Vec<Vec<&str>> = text
         .lines()
         .skip_while(|line| !line.starts_with("tensors that differ"))
@@ -115,6 +126,72 @@ fn another_indexer_selects_other_keys() {
     assert!(!text.contains("mixes and gates"), "{text}");
 }
 
+/// What moves most is named, be it gates that the mixes do not show.
+#[test]
+fn a_base_moves_gates_alone() {
+    let directory = Directory::tiny();
+    let mut model = official(&directory);
+    let a = write(&directory, "a", &model, as_is);
+    for layer in 0..3_u8 {
+        let name = format!("layers.{layer}.hc_ffn_base");
+        map(
+            &mut model,
+            |one| one == name,
+            |tensor| {
+                store(tensor, "F32", |value| {
+                    value + 0.1 * (1.0 + f32::from(layer))
+                });
+            },
+        );
+    }
+    let b = write(&directory, "b", &model, as_is);
+    let (_, text, _) = against(&a, &b, &["--only", "hc"]);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, moved) = words.split_once("B's weights move ").expect("a summary");
+    let mut moved = moved.split(' ');
+    assert_ne!(moved.next(), Some("mixes"));
+    assert_eq!([moved.next(), moved.next()], [Some("of"), Some("L2.ffn")]);
+    let by: f64 = moved.nth(1).unwrap().parse().unwrap();
+    assert!(by > 1e-3, "{text}");
+}
+
+#[test]
+fn block_scales_that_are_not_there_are_named() {
+    let directory = Directory::tiny();
+    let mut model = official(&directory);
+    let a = write(&directory, "a", &model, as_is);
+    model
+        .remove("layers.2.attn.indexer.wq_b.scale")
+        .expect("block scales");
+    let b = write(&directory, "b", &model, as_is);
+    let (_, text, _) = against(&a, &b, &[]);
+    assert!(text.contains("no block scales in B"), "{text}");
+    let (_, text, _) = against(&b, &a, &[]);
+    assert!(text.contains("no block scales in A"), "{text}");
+}
+
+/// A conversion that lost its YaRN has all tensors of the original.
+#[test]
+fn configurations_that_differ_are_told() {
+    let directory = Directory::tiny();
+    let model = official(&directory);
+    let a = write(&directory, "a", &model, as_is);
+    let b = write(&directory, "b", &model, as_is);
+    let config = std::path::Path::new(&b).join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    value["compress_rope_theta"] = 5000.into();
+    value["rope_scaling"] = serde_json::Value::Null;
+    std::fs::write(&config, value.to_string()).unwrap();
+    let (_, text, _) = against(&a, &b, &[]);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("0 tensors differ"), "{text}");
+    assert!(
+        words.contains("theta 5000, no YaRN in B; A's is used for both"),
+        "{text}"
+    );
+}
+
 #[test]
 fn what_does_not_compare_is_refused() {
     let directory = Directory::tiny();
@@ -133,7 +210,7 @@ fn what_does_not_compare_is_refused() {
         (
             spec.as_str(),
             "synthetic:v4.1",
-            ["hidden size is 5120", "name two checkpoints of one model"],
+            ["has 4 streams of 5120", "name two checkpoints of one model"],
         ),
     ] {
         let (code, stdout, stderr) = against(a, b, &[]);

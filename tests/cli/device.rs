@@ -128,7 +128,7 @@ fn without_a_driver_a_device_is_missed() {
         ),
         (
             "--nvrtc x.so --device 2 --backend emulate",
-            "--device, --nvrtc not used: --backend emulate takes no device; the emulator runs",
+            "--device, --nvrtc not used: the emulator takes no device; the emulator runs",
         ),
         (
             "--device 2 --arch sm_90",

@@ -147,6 +147,18 @@ fn parts_and_what_goes_on_are_refused_where_they_make_no_sense() {
             "--resume --out out --crosscheck",
             ["--resume does not go with", "drop"],
         ),
+        (
+            "--crosscheck --out out",
+            ["--out does not go with --crosscheck", "makes no report"],
+        ),
+        (
+            "--crosscheck --gate limits.toml",
+            ["--gate does not go with --crosscheck", "drop"],
+        ),
+        (
+            "--crosscheck --dump dump",
+            ["--dump does not go with --crosscheck", "drop"],
+        ),
         ("--resume", ["--out", "required"]),
     ] {
         scene

@@ -68,7 +68,7 @@ fn flags_that_name_nothing_are_told_so() {
     for (flags, remark) in [
         (
             "--device 0",
-            "--device not used: --backend emulate takes no device; the emulator runs\n",
+            "--device not used: the emulator takes no device; the emulator runs\n",
         ),
         (
             "--nvrtc x.so --backend auto --arch sm_80",

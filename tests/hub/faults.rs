@@ -119,6 +119,27 @@ fn a_wait_that_is_too_long() {
     );
 }
 
+/// Longer than a clock counts, behind a wait that has taken time.
+#[test]
+fn a_wait_without_end() {
+    let scene = Scene::tiny();
+    let mut answers = ["1", "18446744073709551615"].into_iter();
+    scene.hub.script(move |seen| {
+        let wait = is_data(seen).then(|| answers.next()).flatten()?;
+        Some(Fault::status(503).and_header("Retry-After", wait))
+    });
+    let mut request = scene.request();
+    request.jobs = 1;
+    let error = scene
+        .fetch_with(&request)
+        .expect_err("too long")
+        .to_string();
+    assert!(
+        error.contains("asks to wait 18446744073709551615 s"),
+        "{error}"
+    );
+}
+
 #[test]
 fn patience_ends() {
     let error = refused(is_data, Fault::status(503));

@@ -198,3 +198,67 @@ fn two_at_once() {
     assert!(child.wait().unwrap().success());
     assert!(scene.path("out").exists());
 }
+
+/// The configuration and the index decide what is measured and what is wanted at all.
+#[test]
+fn saved_files_that_have_changed_are_fetched_again() {
+    let undisturbed = Scene::tiny();
+    undisturbed.fetch().unwrap();
+    for name in ["config.json", "model.safetensors.index.json"] {
+        for spoil in [
+            (|_| Vec::new()) as fn(Vec<u8>) -> Vec<u8>,
+            |_| b"{}".to_vec(),
+            |text| {
+                text.iter()
+                    .map(|byte| byte ^ u8::from(*byte == b'4'))
+                    .collect()
+            },
+        ] {
+            let scene = Scene::tiny();
+            kill_after(&scene, 1);
+            let saved = scene.path("out.part/source").join(name);
+            let spoilt = spoil(fs::read(&saved).unwrap());
+            fs::write(&saved, spoilt).unwrap();
+            scene.hub.script(|_| None);
+            scene.fetch().unwrap();
+            let read = |scene: &Scene| fs::read(scene.path("out").join(name)).unwrap();
+            assert!(read(&scene) == read(&undisturbed), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_somebody_else_keeps_there_is_left_alone() {
+    let refused = |scene: &Scene, found: &str| {
+        let error = scene.fetch().expect_err("taken").to_string();
+        let said = format!("out.part is {found}");
+        assert!(error.contains(&said), "{error}");
+        assert!(error.contains("name another --out"), "{error}");
+        assert!(!scene.path("out").exists());
+    };
+    let scene = Scene::tiny();
+    fs::create_dir_all(scene.path("out.part/content")).unwrap();
+    fs::write(scene.path("out.part/thesis.txt"), "mine").unwrap();
+    refused(&scene, "a directory with files in it that are of no fetch");
+    assert!(scene.path("out.part/thesis.txt").exists());
+
+    let scene = Scene::tiny();
+    fs::write(scene.path("out.part"), "mine").unwrap();
+    refused(&scene, "no directory");
+    assert_eq!(fs::read(scene.path("out.part")).unwrap(), b"mine");
+
+    let scene = Scene::tiny();
+    fs::create_dir(scene.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", scene.path("out.part")).unwrap();
+    refused(&scene, "a link");
+    assert!(
+        fs::read_dir(scene.path("elsewhere"))
+            .unwrap()
+            .next()
+            .is_none()
+    );
+
+    let scene = Scene::tiny();
+    fs::create_dir(scene.path("out.part")).unwrap();
+    scene.fetch().unwrap();
+}

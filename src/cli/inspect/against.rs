@@ -34,11 +34,13 @@ pub fn render(a: &str, b: &str, only: Option<Only>) -> anyhow::Result<String> {
     let (ours, theirs) = (a.model(), b.model());
     if (ours.hidden, ours.hc) != (theirs.hidden, theirs.hc) {
         bail!(
-            "--against {}: its hidden size is {} where {} has {}, and weights of different models do not compare; \
-             name two checkpoints of one model",
+            "--against {}: it has {} streams of {} where {} has {} of {}, and weights of different models do not \
+             compare; name two checkpoints of one model",
             b.source(),
+            theirs.hc,
             theirs.hidden,
             a.source(),
+            ours.hc,
             ours.hidden
         );
     }
@@ -108,22 +110,22 @@ impl View {
         let limits = "Compared are the tensors that inspect lists: of hyper-connections, norms and indexers. Experts, \
                       attention beyond what its indexer reads, and embeddings are not looked at.";
         writeln!(text, "{}", wrap(limits, WIDTH, ""))?;
-        let by_mixes = |x: &&MixEffect, y: &&MixEffect| x.mixes.rel_l2.total_cmp(&y.mixes.rel_l2);
-        if let Some(worst) = self.mixes.iter().max_by(by_mixes) {
+        if let Some(first) = self.mixes.first() {
+            let (stage, worst) = first.worst();
             let line = format!(
-                "B's weights move the mixes of {} by {} rel_l2, the most of {}.",
-                worst.place,
-                figure(worst.mixes.rel_l2),
+                "B's weights move {stage} of {} by {} rel_l2, the most of {}.",
+                first.place,
+                figure(worst),
                 count(self.mixes.len(), "site")
             );
             writeln!(text, "{}", wrap(&line, WIDTH, ""))?;
         }
         if let Some(worst) = self.selection.effects.first() {
             let line = format!(
-                "Of the keys that A's indexer of layer {} selects, B's selects {:.2} %, the fewest of {}.",
+                "Of the keys that A's indexer of layer {} selects, B's selects {:.2} %, the fewest of {} measured.",
                 worst.layer,
                 100.0 * worst.recall,
-                count(self.selection.differing.len(), "indexer")
+                count(self.selection.effects.len(), "indexer")
             );
             writeln!(text, "{}", wrap(&line, WIDTH, ""))?;
         }
@@ -233,11 +235,9 @@ impl View {
             }
         }
         let others = constants(self.a.model(), self.b.model());
-        for (what, a, b) in &others {
-            writeln!(
-                text,
-                "{what} is {a} in A and {b} in B; A's is used for both"
-            )?;
+        for Constant { what, a, b, used } in &others {
+            let line = format!("{what} is {a} in A and {b} in B; {used}");
+            writeln!(text, "{}", wrap(&line, WIDTH, "  "))?;
         }
         for (name, checkpoint) in [("A", &self.a), ("B", &self.b)] {
             for note in &checkpoint.model().notes {
@@ -269,6 +269,9 @@ fn write_change(text: &mut String, change: &Change) -> fmt::Result {
         ),
         Difference::Shape => writeln!(text, " {:?} and {:?}", change.a.shape, change.b.shape),
         Difference::Undecoded => writeln!(text, " {:>26}", "other bytes, not decoded"),
+        Difference::NoScales { of } => {
+            writeln!(text, " {:>26}", format!("no block scales in {of}"))
+        }
     }
 }
 
@@ -281,21 +284,45 @@ fn figure(value: f64) -> String {
     }
 }
 
+/// A value of the configurations.
+struct Constant {
+    what: &'static str,
+    a: String,
+    b: String,
+    /// Which of the two is in the figures.
+    used: &'static str,
+}
+
 /// What the configurations, not the tensors, say otherwise.
-fn constants(a: &Model, b: &Model) -> Vec<(&'static str, String, String)> {
-    let topk = |model: &Model| {
-        model
-            .index_topk
-            .map_or("unknown".to_owned(), |k| k.to_string())
+fn constants(a: &Model, b: &Model) -> Vec<Constant> {
+    const OF_A: &str = "A's is used for both";
+    let unknown = || "unknown".to_owned();
+    let number = |value: Option<usize>| value.map_or_else(unknown, |value| value.to_string());
+    let named = |what, used, value: &dyn Fn(&Model) -> String| Constant {
+        what,
+        a: value(a),
+        b: value(b),
+        used,
     };
-    let named = |what, value: &dyn Fn(&Model) -> String| (what, value(a), value(b));
     let all = [
-        named("hc_eps", &|model| format!("{:e}", model.hc_eps)),
-        named("norm eps", &|model| format!("{:e}", model.norm_eps)),
-        named("hc_sinkhorn_iters", &|model| {
+        named("hc_eps", OF_A, &|model| format!("{:e}", model.hc_eps)),
+        named("norm eps", OF_A, &|model| format!("{:e}", model.norm_eps)),
+        named("hc_sinkhorn_iters", OF_A, &|model| {
             model.sinkhorn_iters.to_string()
         }),
-        named("index_topk", &topk),
+        named("index_topk", OF_A, &|model| number(model.index_topk)),
+        named("the rope of compressed keys", OF_A, &|model| {
+            let indexer = model.indexer.as_ref();
+            indexer.map_or_else(unknown, |indexer| indexer.rope.to_string())
+        }),
+        named("weight_block_size", "each is read by its own", &|model| {
+            format!("{:?}", model.weight_block)
+        }),
+        named("swiglu_limit", "no figure here has it", &|model| {
+            model.swiglu_limit.to_string()
+        }),
     ];
-    all.into_iter().filter(|(_, a, b)| a != b).collect()
+    all.into_iter()
+        .filter(|constant| constant.a != constant.b)
+        .collect()
 }

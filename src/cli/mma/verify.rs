@@ -13,7 +13,10 @@ use ulpdrift_reference::simd::Level;
 use super::DeviceArgs;
 use crate::{
     backend::cuda::device::Device,
-    cli::{device::DeviceChoice, environment, exit, print, run::args::BackendChoice},
+    cli::{
+        device::{BackendChoice, DeviceChoice},
+        environment, exit, print,
+    },
     files,
     report::{printable, style},
     suite::vectors::{

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::suite::Suite;
 use crate::{
-    cli::{bugs::Bug, outputs::OutputArgs, usage::whole},
+    cli::{bugs::Bug, device::BackendChoice, outputs::OutputArgs, usage::whole},
     report::part::Share,
 };
 
@@ -232,15 +232,4 @@ pub enum Sublayer {
     SharedExpert,
     /// Outputs out of --inputs file:PATH: layers.N.attn.f and layers.N.ffn.f of [tokens, d].
     File,
-}
-
-/// Which backend is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum BackendChoice {
-    /// The device if one answers, else the emulator; the output says which.
-    Auto,
-    /// The bit-exact emulator, on the CPU.
-    Emulate,
-    /// The kernels on a CUDA device; exit 3 where there is none.
-    Cuda,
 }

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     backend::Backend,
-    job::dump::Origin,
+    job::{assemble::AssembleError, dump::Origin},
     recipe::library::LibraryProduct,
     suite::{Plan, SuiteError},
     verdict::is_good,
@@ -97,12 +97,19 @@ fn with_what_is_kept(
     };
     outputs.keep_dump();
     let [done, left] = desk.counts();
+    let path = path.display();
     let said = sentence(&error);
-    error.context(format!(
-        "{said} ({done} of {} cases are finished and kept in {}; --resume goes on with them)",
-        done + left,
-        path.display()
-    ))
+    let kept = match error.downcast_ref() {
+        // Which of them are of which weights is not known.
+        Some(AssembleError::OtherWeights { .. }) => {
+            format!("the finished cases in {path} are of both: remove that file first")
+        }
+        _ => format!(
+            "{done} of {} cases are finished and kept in {path}; --resume goes on with them",
+            done + left
+        ),
+    };
+    error.context(format!("{said} ({kept})"))
 }
 
 /// What is to be written.

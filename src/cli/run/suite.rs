@@ -2,6 +2,8 @@
 
 use clap::ValueEnum;
 
+use crate::report::{self, Kernel};
+
 /// A suite, in the order in which they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Suite {
@@ -21,78 +23,7 @@ pub enum Suite {
     Needle,
 }
 
-/// A kernel with variants of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kernel {
-    /// hc_fn's product and the gates.
-    Mixing,
-    /// hc_post.
-    Recombination,
-    /// The indexer.
-    Indexer,
-}
-
-/// What is known of a suite.
-struct Facts {
-    name: &'static str,
-    kernel: Kernel,
-    /// What it counts on its way.
-    units: &'static str,
-    is_deep: bool,
-    repeats: bool,
-}
-
 impl Suite {
-    const fn facts(self) -> Facts {
-        let of_site = Facts {
-            name: "mix",
-            kernel: Kernel::Mixing,
-            units: "sites",
-            is_deep: false,
-            repeats: true,
-        };
-        match self {
-            Self::Mix => of_site,
-            Self::Recombine => Facts {
-                name: "recombine",
-                kernel: Kernel::Recombination,
-                ..of_site
-            },
-            Self::Chain => Facts {
-                name: "chain",
-                is_deep: true,
-                ..of_site
-            },
-            Self::Budget => Facts {
-                name: "budget",
-                units: "steps",
-                is_deep: true,
-                repeats: false,
-                ..of_site
-            },
-            Self::Gains => Facts {
-                name: "gains",
-                units: "steps",
-                is_deep: true,
-                repeats: false,
-                ..of_site
-            },
-            Self::Indexer => Facts {
-                name: "indexer",
-                kernel: Kernel::Indexer,
-                units: "layers",
-                ..of_site
-            },
-            Self::Needle => Facts {
-                name: "needle",
-                kernel: Kernel::Indexer,
-                units: "layers",
-                repeats: false,
-                ..of_site
-            },
-        }
-    }
-
     /// All there are.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::value_variants().iter().copied()
@@ -100,37 +31,44 @@ impl Suite {
 
     /// As its rows have it.
     pub fn name(self) -> &'static str {
-        self.facts().name
+        match self {
+            Self::Mix => "mix",
+            Self::Recombine => "recombine",
+            Self::Chain => "chain",
+            Self::Budget => "budget",
+            Self::Gains => "gains",
+            Self::Indexer => "indexer",
+            Self::Needle => "needle",
+        }
+    }
+
+    /// Those that run a kernel's variants.
+    pub fn of(kernel: Kernel) -> impl Iterator<Item = Self> {
+        Self::all().filter(move |suite| suite.kernel() == kernel)
     }
 
     /// Whose variants it runs.
     pub fn kernel(self) -> Kernel {
-        self.facts().kernel
+        Kernel::of(self.name())
     }
 
     /// What it counts on its way.
     pub fn units(self) -> &'static str {
-        self.facts().units
+        match self {
+            Self::Mix | Self::Recombine | Self::Chain => "sites",
+            Self::Budget | Self::Gains => "steps",
+            Self::Indexer | Self::Needle => "layers",
+        }
     }
 
     /// Whether it goes from layer to layer.
     pub fn is_deep(self) -> bool {
-        self.facts().is_deep
+        matches!(self, Self::Chain | Self::Budget | Self::Gains)
     }
 
     /// Whether its cases can be run again and compared with themselves.
     pub fn repeats(self) -> bool {
-        self.facts().repeats
-    }
-}
-
-impl Kernel {
-    /// All there are.
-    pub const ALL: [Self; 3] = [Self::Mixing, Self::Recombination, Self::Indexer];
-
-    /// The suites that run its variants.
-    pub fn suites(self) -> impl Iterator<Item = Suite> {
-        Suite::all().filter(move |suite| suite.kernel() == self)
+        report::repeats(self.name())
     }
 }
 
@@ -147,8 +85,10 @@ mod tests {
     }
 
     #[test]
-    fn every_suite_is_of_one_kernel() {
-        let of_kernels = Kernel::ALL.into_iter().flat_map(Kernel::suites);
-        assert_eq!(of_kernels.count(), Suite::all().count());
+    fn every_kernel_has_its_suites() {
+        let of = |kernel| Suite::of(kernel).map(Suite::name).collect::<Vec<_>>();
+        assert_eq!(of(Kernel::Mixing), ["mix", "chain", "budget", "gains"]);
+        assert_eq!(of(Kernel::Recombination), ["recombine"]);
+        assert_eq!(of(Kernel::Indexer), ["indexer", "needle"]);
     }
 }

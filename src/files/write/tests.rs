@@ -190,3 +190,40 @@ fn a_disk_that_fills_up_leaves_nothing() {
         names_in(dir.path())
     );
 }
+
+#[cfg(unix)]
+#[test]
+fn a_link_stays_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+    fs::write(&file, "old").unwrap();
+    std::os::unix::fs::symlink("file", &link).unwrap();
+    write_whole(&link, |w| w.write_all(b"new")).unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"new");
+    assert!(link.is_symlink());
+    fs::remove_file(&file).unwrap();
+    assert!(write_whole(&link, |w| w.write_all(b"new")).is_err());
+    assert_eq!(names_in(dir.path()), ["link"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_written_into() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe).unwrap()
+    });
+    write_whole(&pipe, |w| w.write_all(b"new")).unwrap();
+    assert_eq!(reader.join().unwrap(), b"new");
+    assert!(!fs::metadata(&pipe).unwrap().is_file());
+    write_whole(Path::new("/dev/null"), |w| w.write_all(b"new")).unwrap();
+}

@@ -1,5 +1,7 @@
 //! What other hyper-connection weights do to a site's mixes and gates.
 
+use std::cmp::Ordering;
+
 use ulpdrift_reference::{
     dot::dot,
     mix::{Split, SplitParams, mixes, rms_factor, split_sinkhorn},
@@ -13,7 +15,6 @@ use super::Distance;
 use crate::{
     activations::{Activations, Inputs},
     checkpoint::{Checkpoint, HcWeights, Model, NonFinite, Site},
-    measure::fold::nan_max,
     suite::{DEFAULT_TOKENS, SuiteError},
 };
 
@@ -36,12 +37,22 @@ pub struct MixEffect {
 }
 
 impl MixEffect {
-    /// The largest relative distance.
+    /// The stage that moves most, and its relative distance; the first where none is further than another.
     #[must_use]
-    pub fn worst(&self) -> f64 {
-        let stages = [&self.mixes, &self.pre, &self.post, &self.comb];
-        let worst = stages.map(|stage| stage.rel_l2).into_iter();
-        worst.fold(0.0, nan_max)
+    pub fn worst(&self) -> (&'static str, f64) {
+        let stages = [
+            ("mixes", &self.mixes),
+            ("pre", &self.pre),
+            ("post", &self.post),
+            ("comb", &self.comb),
+        ];
+        let distances = stages.map(|(name, distance)| (name, distance.rel_l2));
+        // Without its sign a NaN is larger than any number.
+        let further = |worst: (_, f64), one: (_, f64)| match one.1.abs().total_cmp(&worst.1.abs()) {
+            Ordering::Greater => one,
+            _ => worst,
+        };
+        distances.into_iter().fold(distances[0], further)
     }
 }
 
@@ -68,7 +79,7 @@ pub fn effects(a: &Checkpoint, b: &Checkpoint) -> Result<Vec<MixEffect>, SuiteEr
             effects.push(ours.effect(&theirs, site.of(layer)));
         }
     }
-    effects.sort_by(|x, y| y.worst().total_cmp(&x.worst()));
+    effects.sort_by(|x, y| y.worst().1.abs().total_cmp(&x.worst().1.abs()));
     Ok(effects)
 }
 

@@ -84,15 +84,21 @@ pub enum Difference {
     Shape,
     /// In bytes that are not decoded on one side.
     Undecoded,
+    /// One has no block scales, so that its values are not known.
+    NoScales {
+        /// `A` or `B`.
+        of: &'static str,
+    },
 }
 
 impl Change {
     /// What the worst comes first by: other shapes, then what cannot be compared, NaN, and the relative distance.
-    fn badness(&self) -> f64 {
+    fn badness(&self) -> (u8, f64) {
         match &self.difference {
-            Difference::Shape | Difference::Undecoded => f64::INFINITY,
-            Difference::Values(distance) if distance.rel_l2.is_nan() => f64::INFINITY,
-            Difference::Values(distance) => distance.rel_l2,
+            Difference::Shape => (3, 0.0),
+            Difference::Undecoded | Difference::NoScales { .. } => (2, 0.0),
+            Difference::Values(distance) if distance.rel_l2.is_nan() => (1, 0.0),
+            Difference::Values(distance) => (0, distance.rel_l2),
         }
     }
 }
@@ -147,7 +153,10 @@ pub fn compare(
         }
     }
     // Names of equal badness stay in order.
-    let worst_first = |x: &Change, y: &Change| y.badness().total_cmp(&x.badness());
+    let worst_first = |x: &Change, y: &Change| {
+        let ((x, near), (y, far)) = (x.badness(), y.badness());
+        y.cmp(&x).then(far.total_cmp(&near))
+    };
     comparison.changes.sort_by(worst_first);
     Ok(comparison)
 }
@@ -180,6 +189,13 @@ fn compare_one(
                 (distance.changed > 0).then_some(Difference::Values(distance))
             }
             (Content::Bytes(x), Content::Bytes(y)) if x == y => None,
+            // The same type is decoded on one side for its scales alone.
+            (Content::Values(_), Content::Bytes(_)) if a.dtype == b.dtype => {
+                Some(Difference::NoScales { of: "B" })
+            }
+            (Content::Bytes(_), Content::Values(_)) if a.dtype == b.dtype => {
+                Some(Difference::NoScales { of: "A" })
+            }
             _ => Some(Difference::Undecoded),
         }
     } else {

@@ -362,6 +362,26 @@ fn the_local_cache() {
                 cached("org/model@v2", COMMIT, COMMIT),
             ),
             refused(
+                "references by their whole names",
+                &["refs: 'feature/x', 'main', 'refs/pr/1'; snapshots: '0123"],
+                move |directory| {
+                    for name in ["feature/x", "refs/pr/1"] {
+                        directory.write(&format!("{model}/refs/{name}"), COMMIT);
+                    }
+                    cached("org/model@feature", COMMIT, COMMIT)(directory)
+                },
+            ),
+            refused(
+                "a reference that cannot be followed",
+                &["refs/v3'", "symbolic links", "check the file and its disk"],
+                move |directory| {
+                    let spec = cached("org/model@v3", COMMIT, COMMIT)(directory);
+                    let link = directory.path(&format!("{model}/refs/v3"));
+                    symlink("v3", link).unwrap();
+                    spec
+                },
+            ),
+            refused(
                 "a snapshot that is gone",
                 &["whose snapshot is gone", "'fedcba98'"],
                 cached("org/model", COMMIT, "fedcba98"),
@@ -389,6 +409,6 @@ fn the_local_cache() {
                 "org/model".to_owned()
             }),
         ],
-        9,
+        11,
     );
 }

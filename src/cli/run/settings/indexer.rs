@@ -5,12 +5,9 @@ use anyhow::{Context, bail, ensure};
 use super::{Suites, names::Indexers, places::ranges, source::Source};
 use crate::{
     activations::Inputs,
-    cli::run::{
-        args::RunArgs,
-        suite::{Kernel, Suite},
-    },
+    cli::run::{args::RunArgs, suite::Suite},
     recipe::indexer::catalogue,
-    report::Skipped,
+    report::{Kernel, Skipped},
     suite::{
         indexer::{IndexPlan, fault, fault::IndexFault},
         needle::{Margin, NeedlePlan},

@@ -9,16 +9,14 @@ use anyhow::{bail, ensure};
 use wildmatch::WildMatch;
 
 use crate::{
-    cli::run::{
-        args::RunArgs,
-        suite::{Kernel, Suite},
-    },
+    cli::run::{args::RunArgs, suite::Suite},
     recipe::{
         RecombineRecipe, catalogue,
         indexer::{self, IndexRecipe},
         library::LibraryProduct,
         user::Recipes,
     },
+    report::Kernel,
     suite::recombine::Variants,
 };
 
@@ -48,7 +46,7 @@ pub struct Indexers {
 
 /// The suites that run a kernel, in words.
 fn whose_it_is(kernel: Kernel) -> String {
-    let names: Vec<&str> = kernel.suites().map(Suite::name).collect();
+    let names: Vec<&str> = Suite::of(kernel).map(Suite::name).collect();
     match names.as_slice() {
         [one] => format!("suite {one} has"),
         [first @ .., last] => format!("suites {} and {last} have", first.join(", ")),

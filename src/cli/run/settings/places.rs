@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 use crate::{
     activations::{Activations, Inputs},
-    checkpoint::{Checkpoint, Site},
+    checkpoint::{self, Checkpoint, Site},
     cli::run::args::RunArgs,
     suite::DEFAULT_TOKENS,
 };
@@ -110,26 +110,9 @@ fn layers(text: &str, present: &[u32]) -> anyhow::Result<Vec<u32>> {
     Ok(chosen.into_iter().collect())
 }
 
-/// `0-42`, or `0-3, 5` where there are gaps.
+/// `layers 0-42`, or `layers 0-3, 5` where there are gaps.
 pub fn ranges(layers: &[u32]) -> String {
-    let mut spans: Vec<(u32, u32)> = Vec::new();
-    for &layer in layers {
-        match spans.last_mut() {
-            Some((_, last)) if *last + 1 == layer => *last = layer,
-            _ => spans.push((layer, layer)),
-        }
-    }
-    let words: Vec<String> = spans
-        .iter()
-        .map(|(first, last)| {
-            if first == last {
-                first.to_string()
-            } else {
-                format!("{first}-{last}")
-            }
-        })
-        .collect();
-    format!("layers {}", words.join(", "))
+    format!("layers {}", checkpoint::ranges(layers))
 }
 
 #[cfg(test)]

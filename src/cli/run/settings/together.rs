@@ -28,7 +28,17 @@ pub fn check_outputs(args: &RunArgs) -> anyhow::Result<()> {
             dump.display()
         );
     }
-    for (flag, is_given) in [("--part", args.part.is_some()), ("--resume", args.resume)] {
+    let output = &args.output;
+    for (flag, is_given) in [
+        ("--part", args.part.is_some()),
+        ("--resume", args.resume),
+        ("--out", output.out.is_some()),
+        ("--format", !output.format.is_empty()),
+        ("--step-summary", output.step_summary),
+        ("--gate", output.gate.is_some()),
+        ("--baseline", output.baseline.is_some()),
+        ("--dump", args.dump.is_some()),
+    ] {
         ensure!(
             !(is_given && args.crosscheck),
             "{flag} does not go with --crosscheck, which makes no report; drop one of the two"

@@ -1,10 +1,24 @@
-//! From a verdict back to the row that it rests on.
+//! What a report that was read says of its variants by other limits, and which row a verdict rests on.
 
-use super::VerdictLimits;
+use super::{VerdictLimits, explain, failures, judge};
 use crate::report::{
-    Record, Verdict,
+    Record, Report, Verdict,
     summary::{suite_rows, worst},
 };
+
+/// The report with the verdicts and failures that its rows come to, whatever it says itself. fp32 is the yardstick if it
+/// ran.
+#[must_use]
+pub fn judged_again(report: Report, limits: &VerdictLimits) -> Report {
+    let records = &report.records;
+    let mut verdicts = judge(records, &report.non_finite, records, limits);
+    explain(&mut verdicts, &report.diagnoses);
+    Report {
+        verdicts,
+        failures: failures(records),
+        ..report
+    }
+}
 
 /// The row that a verdict of the worst two classes rests on; the row itself shows what is wrong.
 #[must_use]
