@@ -2,6 +2,8 @@
 //!
 //! Every number is in the report or follows from numbers in it. What is made are paragraphs; how wide they are is the
 //! command line's business.
+//!
+//! [`next()`] is the one line of it that ends the table of a run: what to do.
 
 mod help;
 mod indexer;

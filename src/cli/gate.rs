@@ -9,7 +9,7 @@ use std::{
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 
-use super::{exit, gates::Gates, print, step_summary::StepSummary};
+use super::{exit, gates::Gates, outputs::keep_inputs, print, step_summary::StepSummary};
 use crate::{
     files::write::write_whole,
     gate::{self, init},
@@ -79,6 +79,10 @@ pub enum GateFormat {
 /// # Errors
 /// If a file cannot be used, or neither thresholds nor a baseline is given; that is exit 2.
 pub fn run(args: &GateArgs) -> anyhow::Result<ExitCode> {
+    if let Some(file) = args.file() {
+        let others = [&args.thresholds, &args.baseline].into_iter().flatten();
+        keep_inputs(file, others.chain([&args.report]).map(PathBuf::as_path))?;
+    }
     if args.init {
         let report = json::read_whole(&args.report)?;
         deliver(args, init::thresholds(&report).as_bytes())?;

@@ -15,7 +15,10 @@ use super::{gate, print, step_summary::StepSummary};
 use crate::{
     explain::{self, OnDisk},
     files::write::{Content, OutputDir},
-    job::dump::{Dump, Origin, Written},
+    job::{
+        dump::{Dump, Origin, Written},
+        journal,
+    },
     report::{Report, csv, html, json, junit, markdown, table},
     suite::tensors::{NoDump, Sink},
     verdict::VerdictLimits,
@@ -214,6 +217,7 @@ impl<'a> Outputs<'a> {
         let has_json = self.formats.contains(&Format::Json);
         let json = folder.filter(|_| has_json).map(|folder| folder.join(JSON));
         let on_disk = OnDisk {
+            has_journal: folder.is_some_and(|folder| folder.join(journal::NAME).exists()),
             has_folder: folder.is_some(),
             json: json.as_deref(),
         };
@@ -237,6 +241,34 @@ impl Content for Rendered<'_> {
 
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         render(self.format, self.report, out)
+    }
+}
+
+/// Refuses to write over what a command reads.
+///
+/// # Errors
+/// `-o` names one of them, be it by another path.
+pub fn keep_inputs<'a>(
+    output: &Path,
+    inputs: impl IntoIterator<Item = &'a Path>,
+) -> anyhow::Result<()> {
+    let file = |path: &Path| {
+        let inside = path.is_dir().then(|| path.join(JSON));
+        inside.as_deref().unwrap_or(path).canonicalize().ok()
+    };
+    let Some(own) = output.canonicalize().ok().filter(|own| own.is_file()) else {
+        return Ok(());
+    };
+    match inputs
+        .into_iter()
+        .find(|input| file(input).as_ref() == Some(&own))
+    {
+        None => Ok(()),
+        Some(input) => bail!(
+            "-o {}: it would take the place of {}, which is read; name another file",
+            output.display(),
+            input.display()
+        ),
     }
 }
 

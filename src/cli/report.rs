@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 
-use super::{exit, print};
+use super::{exit, outputs::keep_inputs, print};
 use crate::{
     files::write::write_whole,
     report::{html, json},
@@ -39,6 +39,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     match args.output.as_path() {
         path if path == Path::new("-") => print::result(&page)?,
         path => {
+            keep_inputs(path, [args.report.as_path()])?;
             write_whole(path, |out| out.write_all(page.as_bytes()))?;
             print::note(false, &format!("wrote {}", path.display()));
         }

@@ -45,7 +45,9 @@ const KERNELS: [Kernel; 3] = [
 /// What is on the disk of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct OnDisk<'a> {
-    /// Whether there is a folder, in which the finished cases of an interrupted run are kept.
+    /// Whether the finished cases of an interrupted run are kept.
+    pub has_journal: bool,
+    /// Whether there is a folder, where they would be kept.
     pub has_folder: bool,
     /// The report as JSON.
     pub json: Option<&'a Path>,
@@ -65,11 +67,16 @@ pub fn next(report: &Report, limits: &VerdictLimits, on_disk: OnDisk<'_>) -> Opt
 
 /// How a part of a run comes to a whole one.
 fn complete(part: &Part, on_disk: OnDisk<'_>) -> String {
-    let OnDisk { has_folder, json } = on_disk;
+    let OnDisk {
+        has_journal,
+        has_folder,
+        json,
+    } = on_disk;
     if !part.missing.is_empty() {
-        return match has_folder {
-            true => "the same command with --resume goes on where this run was interrupted",
-            false => "with --out DIR, --resume can go on where a run was interrupted",
+        return match (has_journal, has_folder) {
+            (true, _) => "the same command with --resume goes on where this run was interrupted",
+            (false, true) => "run it again: the journal that --resume goes on with is gone",
+            (false, false) => "with --out DIR, --resume can go on where a run was interrupted",
         }
         .to_owned();
     }
@@ -202,6 +209,7 @@ mod tests {
 
     fn advice(report: &Report, json: Option<&str>) -> Option<String> {
         let on_disk = OnDisk {
+            has_journal: false,
             has_folder: json.is_some(),
             json: json.map(Path::new),
         };
@@ -266,15 +274,17 @@ mod tests {
                 place: "L0.attn".to_owned(),
             }],
         };
-        let said = |has_folder| {
+        let said = |has_journal, has_folder| {
             let on_disk = OnDisk {
+                has_journal,
                 has_folder,
                 json: None,
             };
             complete(&part, on_disk)
         };
-        assert!(said(true).starts_with("the same command with --resume"));
-        assert!(said(false).starts_with("with --out DIR, --resume"));
+        assert!(said(true, true).starts_with("the same command with --resume"));
+        assert!(said(false, true).starts_with("run it again"));
+        assert!(said(false, false).starts_with("with --out DIR, --resume"));
     }
 
     #[test]

@@ -12,7 +12,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File, OpenOptions},
-    io::{self, BufRead, BufReader, BufWriter, Write},
+    io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write},
     path::{Path, PathBuf},
 };
 
@@ -46,13 +46,21 @@ pub enum WriteError {
         path: PathBuf,
     },
     /// The file cannot be written.
-    #[error("cannot write {}: {source}; no part of it was left behind, so make room or name another folder", path.display())]
+    #[error("cannot write {}: {source}; no part of it was left behind, so {} or name another place", path.display(), put_right(source))]
     File {
         /// The file.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
+}
+
+/// What helps.
+fn put_right(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "make room",
+        _ => "put that right",
+    }
 }
 
 /// A file to be written together with others.

@@ -3,6 +3,7 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     fs,
     io::ErrorKind,
     path::{Path, PathBuf},
@@ -134,8 +135,11 @@ fn require_own(part: &Path, journal: &Path) -> Result<(), HubError> {
             false => "no directory",
         }));
     }
-    let mut entries = fs::read_dir(part).map_err(HubError::disk(part))?;
-    match entries.next().is_none() || fs::symlink_metadata(journal).is_ok() {
+    let entries = fs::read_dir(part).map_err(HubError::disk(part))?;
+    // A fetch that was killed before its first line has made nothing but the file.
+    let has_begun = fs::symlink_metadata(journal).is_ok_and(|there| there.len() > 0);
+    let is_own = |name: &OsStr| has_begun || Some(name) == journal.file_name();
+    match entries.flatten().all(|entry| is_own(&entry.file_name())) {
         true => Ok(()),
         false => Err(taken("a directory with files in it that are of no fetch")),
     }

@@ -156,6 +156,27 @@ fn a_base_moves_gates_alone() {
 }
 
 #[test]
+fn of_logits_that_are_no_numbers_nothing_is_said() {
+    let directory = Directory::tiny();
+    let mut model = official(&directory);
+    let a = write(&directory, "a", &model, as_is);
+    map(
+        &mut model,
+        |name| name == "layers.2.attn.indexer.weights_proj.weight",
+        |tensor| store(tensor, "BF16", |_| f32::NAN),
+    );
+    let b = write(&directory, "b", &model, as_is);
+    let (code, text, _) = against(&a, &b, &["--only", "indexer"]);
+    assert_eq!(code, 0);
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("nothing can be said of its selection"),
+        "{text}"
+    );
+    assert!(!words.contains("B's selects"), "{text}");
+}
+
+#[test]
 fn block_scales_that_are_not_there_are_named() {
     let directory = Directory::tiny();
     let mut model = official(&directory);

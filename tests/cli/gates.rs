@@ -411,3 +411,33 @@ fn a_limit_that_matches_nothing_loses_nothing() {
         .remarks("--resume: 3 of 3 cases were finished");
     assert!(!scene.path("out/report.journal").exists());
 }
+
+/// `gate --init -o limits.toml` is easily typed again without `--init`.
+#[test]
+fn what_a_gate_reads_it_does_not_write_over() {
+    let scene = Scene::new().file("limits.toml", GOOD);
+    scene
+        .ulpdrift("run synthetic:tiny --layers 0 --suite mix --variants fp32,tf32 -q --out out")
+        .exits_with(0);
+    std::os::unix::fs::symlink("limits.toml", scene.path("link.toml")).unwrap();
+    let before = ["limits.toml", "out/report.json"].map(|name| std::fs::read(scene.path(name)));
+    for line in [
+        "gate out/report.json --thresholds limits.toml -o limits.toml",
+        "gate out/report.json --thresholds limits.toml -o link.toml",
+        "gate out/report.json --init -o ./out/report.json",
+        "gate out --init -o out/report.json",
+        "gate out --baseline out/report.json -o out/report.json",
+        "report out -o out/report.json",
+    ] {
+        scene
+            .ulpdrift(line)
+            .must_be_refused_saying(&["it would take the place of", "name another file"]);
+    }
+    let after = ["limits.toml", "out/report.json"].map(|name| std::fs::read(scene.path(name)));
+    for (before, after) in before.into_iter().zip(after) {
+        assert_eq!(before.unwrap(), after.unwrap());
+    }
+    scene
+        .ulpdrift("gate out --init -o limits.toml")
+        .exits_with(0);
+}

@@ -243,6 +243,14 @@ fn what_somebody_else_keeps_there_is_left_alone() {
     assert!(scene.path("out.part/thesis.txt").exists());
 
     let scene = Scene::tiny();
+    fs::create_dir(scene.path("out.part")).unwrap();
+    fs::write(scene.path("out.part/journal"), "").unwrap();
+    fs::write(scene.path("out.part/thesis.txt"), "mine").unwrap();
+    refused(&scene, "a directory with files in it that are of no fetch");
+    fs::remove_file(scene.path("out.part/thesis.txt")).unwrap();
+    scene.fetch().unwrap();
+
+    let scene = Scene::tiny();
     fs::write(scene.path("out.part"), "mine").unwrap();
     refused(&scene, "no directory");
     assert_eq!(fs::read(scene.path("out.part")).unwrap(), b"mine");

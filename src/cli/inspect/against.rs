@@ -121,12 +121,18 @@ impl View {
             writeln!(text, "{}", wrap(&line, WIDTH, ""))?;
         }
         if let Some(worst) = self.selection.effects.first() {
-            let line = format!(
-                "Of the keys that A's indexer of layer {} selects, B's selects {:.2} %, the fewest of {} measured.",
-                worst.layer,
-                100.0 * worst.recall,
-                count(self.selection.effects.len(), "indexer")
-            );
+            let line = match worst.recall.is_nan() {
+                true => format!(
+                    "The logits of layer {} are not all numbers, so that nothing can be said of its selection.",
+                    worst.layer
+                ),
+                false => format!(
+                    "Of the keys that A's indexer of layer {} selects, B's selects {:.2} %, the fewest of {} measured.",
+                    worst.layer,
+                    100.0 * worst.recall,
+                    count(self.selection.effects.len(), "indexer")
+                ),
+            };
             writeln!(text, "{}", wrap(&line, WIDTH, ""))?;
         }
         Ok(())

@@ -186,6 +186,9 @@ fn interrupted(
             "they are kept in {}, and the same command with --resume goes on",
             path.display()
         ),
+        None if args.output.out.is_some() => {
+            "their journal is gone, so that --resume has nothing to go on with".to_owned()
+        }
         None => "with --out DIR they would be kept for --resume".to_owned(),
     };
     let said = format!(

@@ -32,7 +32,7 @@ pub struct SelectionEffect {
     pub layer: u32,
     /// The logits that the queries see.
     pub logits: Distance,
-    /// The share of A's keys that are B's as well, on average.
+    /// The share of A's keys that are B's as well, on average; NaN where a logit is.
     pub recall: f64,
     /// The least of any query.
     pub least_recall: f64,
@@ -94,8 +94,13 @@ pub fn effects(a: &Checkpoint, b: &Checkpoint) -> Result<Selection, SuiteError> 
     }
     selection
         .effects
-        .sort_by(|x, y| x.recall.total_cmp(&y.recall));
+        .sort_by(|x, y| worst_first(x.recall).total_cmp(&worst_first(y.recall)));
     Ok(selection)
+}
+
+/// What cannot be said comes before what is bad.
+fn worst_first(recall: f64) -> f64 {
+    if recall.is_nan() { -1.0 } else { recall }
 }
 
 fn digests(checkpoint: &Checkpoint, layer: u32) -> Result<Digests, SuiteError> {
@@ -135,6 +140,18 @@ impl Asked {
     ) -> Result<SelectionEffect, SuiteError> {
         let ours = self.logits(layer, a)?;
         let theirs = self.logits(layer, b)?;
+        let logits = Distance::between(
+            ours.iter().flatten().copied(),
+            theirs.iter().flatten().copied(),
+        );
+        if logits.rel_l2.is_nan() {
+            return Ok(SelectionEffect {
+                layer,
+                logits,
+                recall: f64::NAN,
+                least_recall: f64::NAN,
+            });
+        }
         let k = self.model.topk;
         let mut recalls = Vec::with_capacity(ours.len());
         for (ours, theirs) in ours.iter().zip(&theirs) {
@@ -145,10 +162,7 @@ impl Asked {
         }
         Ok(SelectionEffect {
             layer,
-            logits: Distance::between(
-                ours.iter().flatten().copied(),
-                theirs.iter().flatten().copied(),
-            ),
+            logits,
             recall: recalls.iter().sum::<f64>() / recalls.len().max(1) as f64,
             least_recall: recalls.into_iter().fold(1.0, f64::min),
         })
