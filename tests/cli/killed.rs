@@ -63,18 +63,46 @@ fn kill_after(scene: &Scene, line: &str, delay: Duration) -> bool {
     was_running
 }
 
+/// How long a run takes on a machine that does other things as well: kept by what is seen, so that as many runs as a test
+/// wants are killed at work, however that changes.
+struct Pace {
+    length: Duration,
+    tries: u32,
+}
+
+impl Pace {
+    fn new(length: Duration) -> Self {
+        Self { length, tries: 0 }
+    }
+
+    /// Kills a run at a moment, 0 to 1 of its length. Whether it was still at work.
+    fn kill(&mut self, scene: &Scene, line: &str, moment: f64) -> bool {
+        self.tries += 1;
+        assert!(self.tries <= 200, "{:?} is no run's length", self.length);
+        let was_running = kill_after(scene, line, self.length.mul_f64(moment));
+        if !was_running {
+            self.length = self.length.mul_f64(0.8);
+        } else if moment > 0.5 && !scene.path(JOURNAL).exists() {
+            self.length = self.length.mul_f64(1.25);
+        }
+        was_running
+    }
+}
+
 #[test]
 fn whatever_a_killed_run_leaves_is_whole_and_the_next_one_starts_clean() {
     let undisturbed = Scene::new();
     let start = Instant::now();
     undisturbed.ulpdrift(RUN).exits_with(0);
-    let length = start.elapsed();
+    let mut pace = Pace::new(start.elapsed());
     let expected = comparable_files(&undisturbed);
 
     let scene = Scene::new();
     let (mut killed, mut temporary) = (0, 0);
-    for n in 0..KILLS {
-        killed += u32::from(kill_after(&scene, RUN, length * n / KILLS));
+    let mut moments = moments();
+    while killed < KILLS {
+        let moment = moments.next().expect("no end of moments");
+        killed += u32::from(pace.kill(&scene, RUN, moment));
         let left = scene.files();
         let (unfinished, finished): (Vec<_>, Vec<_>) =
             left.iter().partition(|(name, _)| is_temporary(name));
@@ -84,7 +112,7 @@ fn whatever_a_killed_run_leaves_is_whole_and_the_next_one_starts_clean() {
             }
             assert!(
                 expected.get(name) == Some(&comparable(name, bytes)),
-                "{name} after {n}/{KILLS} of the run is not as an undisturbed run writes it"
+                "{name} after {moment:.2} of the run is not as an undisturbed run writes it"
             );
         }
         // Each run removes what the one before left.
@@ -94,8 +122,10 @@ fn whatever_a_killed_run_leaves_is_whole_and_the_next_one_starts_clean() {
         let _ = fs::remove_dir_all(scene.path("dump"));
         let _ = fs::remove_file(scene.path(JOURNAL));
     }
-    println!("killed {killed} of {KILLS} runs, which left {temporary} temporary files");
-    assert!(killed > KILLS / 2);
+    println!(
+        "killed {killed} of {} runs, which left {temporary} temporary files",
+        pace.tries
+    );
     scene.ulpdrift(RUN).exits_with(0);
     assert!(
         comparable_files(&scene) == expected,
@@ -122,27 +152,30 @@ const ALL: &str = "run synthetic:tiny --suite mix,recombine,chain,budget,gains,i
 const FORMATS: &str = "--format csv,json,html,md,junit --out out";
 
 /// Moments that look random and are the same every time, spread over the whole run.
-fn moments(count: u64) -> impl Iterator<Item = f64> {
+fn moments() -> impl Iterator<Item = f64> {
     // The fractional parts of multiples of the golden ratio leave no gap.
-    (1..=count).map(|n| (n as f64 * 0.618_033_988_749_895).fract())
+    (1..u64::MAX).map(|n| (n as f64 * 0.618_033_988_749_895).fract())
 }
 
-/// Killed at 20 moments, several times in a row where the moments are early, and then gone on with.
+/// Killed at 20 moments or more, several times in a row where the moments are early, and then gone on with.
 #[test]
 fn a_killed_run_that_is_gone_on_with_ends_in_the_same_bytes() {
     let line = format!("{ALL} {FORMATS} --dump dump");
     let undisturbed = Scene::new();
     let start = Instant::now();
     undisturbed.ulpdrift(&line).exits_with(0);
-    let length = start.elapsed();
+    let mut pace = Pace::new(start.elapsed());
     let expected = comparable_files(&undisturbed);
     assert!(!expected.contains_key(JOURNAL));
 
     let (mut killed, mut resumed) = (0, 0);
     let mut scene = Scene::new();
     let resume = format!("{line} --resume");
-    for (n, moment) in moments(20).enumerate() {
-        let was_running = kill_after(&scene, &resume, length.mul_f64(moment));
+    for (n, moment) in moments().enumerate() {
+        if killed >= 20 && resumed >= 8 {
+            break;
+        }
+        let was_running = pace.kill(&scene, &resume, moment);
         killed += u32::from(was_running);
         // Every third time one more kill hits what goes on.
         if n % 3 == 0 && was_running {
@@ -159,10 +192,9 @@ fn a_killed_run_that_is_gone_on_with_ends_in_the_same_bytes() {
         );
         scene = Scene::new();
     }
-    println!("killed {killed} of 20 runs, {resumed} of which had finished a case");
-    assert!(
-        killed > 12 && resumed > 7,
-        "{killed} killed, {resumed} resumed"
+    println!(
+        "killed {killed} of {} runs, {resumed} of which had finished a case",
+        pace.tries
     );
 }
 
